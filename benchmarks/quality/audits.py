@@ -38,7 +38,7 @@ from ptopt.model.interface import ChatPrompt, ModelUnavailableError
 from ptopt.model.region import estimate
 from ptopt.model_audit import MOST_SCRIPTS, ModelReader, sheet_of
 from ptopt.project.facts import FACT_FILES, ProjectFacts, read_facts
-from ptopt.project.stated import with_readme
+from ptopt.project.surroundings import with_surroundings
 from ptopt.report.audit.json import as_data
 from ptopt.report.text import one_line
 from training.sources.base import SourceError
@@ -162,7 +162,7 @@ def _named(
     head: Head, rows: Sequence[Mapping[str, Any]]
 ) -> Iterator[tuple[Mapping[str, Any], dict[str, bool]]]:
     """Each row whose reason names lines of the repository, with these and whether the prompt shows them."""
-    known = with_readme(head.facts, head.files)
+    known = with_surroundings(head.facts, head.files)
     entries = {entry.path: entry for entry in training_scripts(head.files, known).entries}
     contexts = Contexts(head.files, known)
     sheets: dict[str, Sheet] = {}

@@ -155,7 +155,7 @@ def too_new(entries: tuple[EntryPoint, ...], facts: ProjectFacts) -> tuple[str, 
     )
     if not left_out:
         return ()
-    return (f"Left out, as the project needs {facts.describe('torch')}: {', '.join(left_out)}.",)
+    return (f"Left out, as the project needs {facts.span('torch')}: {', '.join(left_out)}.",)
 
 
 def gaps(

@@ -146,7 +146,8 @@ def entry_points(
                 live = Live(modules, module, summaries, configured.targets)
                 start = training_start(live)
                 if start is not None and not only_uses(path, start):
-                    entries.append(_entry(live, start, facts.of(path), started, modules, configured))
+                    commands = of_script(started, path, modules.files)
+                    entries.append(_entry(live, start, facts.of(path, commands), commands, configured))
             except (WorkLimitError, RecursionError):
                 lost.append(f"{path}: {TOO_MUCH_WORK}")
         left -= account.spent
@@ -179,12 +180,11 @@ def _entry(
     live: Live,
     start: Start,
     facts: ProjectFacts,
-    started: Mapping[str, list[Launch]],
-    modules: Modules,
+    commands: tuple[Launch, ...],
     configured: Configured,
 ) -> EntryPoint:
     framework, module, call = start
-    commands = of_script(started, live.start.path, modules.files)
+    modules = live.modules
     evaluator = Evaluator(live, live.once(Options), configured, Commands(commands, configured))
     setup = Setup(live, evaluator, facts, framework, commands, configured, (module, call))
     limits = []

@@ -109,7 +109,7 @@ class Contexts:
                 for number in range(place.line - _AROUND_EVIDENCE, place.line + _AROUND_EVIDENCE + 1):
                     near = abs(number - place.line) <= 1
                     places.add(place.path, number, "evidence" if near else "script")
-        lines = [*self._weighed(places), *self._pins(entry)]
+        lines = [*self._weighed(places), *self._pins(entry, commands)]
         return Context(tuple(lines), self._absent, frozenset(runs), _options(commands))
 
     # -- which lines may tell something -------------------------------------------------------------------
@@ -194,18 +194,16 @@ class Contexts:
         for path in configured.near():
             places.hits_of(path, "near")
 
-    def _pins(self, entry: EntryPoint) -> Iterator[Line]:
-        found = [
-            pin
-            for name, pins in sorted(self._facts.of(entry.path).pins.items())
-            if _PACKAGES.search(name)
-            for pin in pins
-        ]
+    def _pins(self, entry: EntryPoint, commands: Iterable[Launch]) -> Iterator[Line]:
+        facts = self._facts.of(entry.path, commands)
+        found = [pin for name, pins in sorted(facts.pins.items()) if _PACKAGES.search(name) for pin in pins]
         seen: defaultdict[tuple[str, int], list[str]] = defaultdict(list)
         for pin in found[:_MOST_PINS]:
             text = f"{pin.package}{pin.specifier}"
             if text not in seen[pin.path, pin.line]:
                 seen[pin.path, pin.line].append(text)
+        for package, cap in sorted(facts.caps.items()):
+            seen[cap.path, cap.line].append(f"{cap.python}, which has {package}{cap.specifier}")
         for (path, number), texts in seen.items():
             yield Line(path, number, ", ".join(texts), _PLACE_WEIGHT["pin"])
 

@@ -20,6 +20,11 @@ TRANSFORMERS = {
     "torch_compile": False, "deepspeed": None, "fsdp": "", "packing": False, "group_by_length": False,
     "gradient_checkpointing": False, "activation_checkpointing": None,
 }  # fmt: skip
+# Argument -> the release of transformers whose `TrainingArguments` first has it, as their wheels say.
+TRANSFORMERS_SINCE = {
+    "gradient_checkpointing": "4.11", "bf16": "4.13", "tf32": "4.13", "optim": "4.16", "torch_compile": "4.26",
+    "dataloader_persistent_workers": "4.36", "dataloader_prefetch_factor": "4.38",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

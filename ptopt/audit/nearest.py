@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from ptopt.audit.launches import Launch
+from ptopt.project import pythons
 from ptopt.project.facts import FACT_FILES, ProjectFacts, read_facts
+from ptopt.project.pins import Pin
+from ptopt.project.surroundings import of_folder
 
 _FIRST = "torch"  # a folder that does not say which torch it needs is no project of its own
 
@@ -15,6 +19,7 @@ class NearestFacts:
 
     def __init__(self, root: ProjectFacts, files: Mapping[str, bytes]) -> None:
         self.root = root
+        self._files = files
         self._by_folder: dict[str, dict[str, bytes]] = {}
         self._read: dict[str, ProjectFacts | None] = {}
         names = {name.rpartition("/")[2] for name in FACT_FILES}
@@ -23,8 +28,18 @@ class NearestFacts:
             if folder and name in names:
                 self._by_folder.setdefault(folder, {})[name] = data
 
-    def of(self, path: str) -> ProjectFacts:
-        """The facts that hold for a script."""
+    def of(self, path: str, launches: Iterable[Launch] = ()) -> ProjectFacts:
+        """The facts that hold for a script; `launches`: the commands that start it, which may name a Python."""
+        facts = self._of_files(path)
+        asked = [found for launch in launches if (found := self._started(launch)) is not None]
+        return replace(facts, caps=pythons.caps(*max(asked, key=lambda found: found[0]))) if asked else facts
+
+    def _started(self, launch: Launch) -> tuple[int, Pin] | None:
+        path, line = launch.place.path, launch.place.line
+        lines = self._files.get(path, b"").decode("utf-8", "replace").split("\n")
+        return pythons.started(path, line, lines[line - 1]) if 0 < line <= len(lines) else None
+
+    def _of_files(self, path: str) -> ProjectFacts:
         folder = path.rpartition("/")[0]
         while folder:
             found = self._of_folder(folder)
@@ -41,5 +56,7 @@ class NearestFacts:
                 name: tuple(replace(pin, path=f"{folder}/{pin.path}") for pin in pins)
                 for name, pins in facts.pins.items()
             }
-            self._read[folder] = replace(self.root, pins={**self.root.pins, **pins}) if own else None
+            held = replace(self.root, pins={**self.root.pins, **pins}) if own else self.root
+            found = of_folder(held, self._files, folder)
+            self._read[folder] = None if found is self.root else found
         return self._read[folder]

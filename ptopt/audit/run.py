@@ -14,7 +14,7 @@ from ptopt.findings import Condition
 from ptopt.pathkind import is_reviewable
 from ptopt.project.around import Neighbours
 from ptopt.project.naming import Naming, may_name
-from ptopt.project.stated import with_readme
+from ptopt.project.surroundings import with_surroundings
 from ptopt.ranker.model import threshold
 from ptopt.review import review_files
 from ptopt.runner import Runner, in_process
@@ -82,7 +82,7 @@ def audit_of(
     )
     sure = threshold(config.min_confidence)
     broad = config.model_copy(update={"min_confidence": sure * _BELOW})
-    known = with_readme(facts, files)
+    known = with_surroundings(facts, files)
     found = aside(functools.partial(training_scripts, files, known), len(files))
     whole = [whole_file(path, data) for path, data in files.items() if is_reviewable(path)]
     reviewed = functools.partial(

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from ptopt.audit.configured import Configured
 from ptopt.audit.evaluate import Evaluator
 from ptopt.audit.known import Value
+from ptopt.audit.launchers import started_script
 from ptopt.audit.launches import Launch
 from ptopt.audit.live import Live
 from ptopt.audit.modules import Module, dotted_name
@@ -237,12 +238,19 @@ class Setup:
     @cached_property
     def blind(self) -> str:
         """Why something about the loop may be set where nobody looked; "" where all of it was read."""
+        if self.started_script:
+            return f"the script given as `{self.started_script}` decides"
         if self.framework not in READ:
             return f"{self.framework} runs the training, and is not read"
         if self.live.truncated:
             return "the script imports more modules than are read"
         lost = [path for path in self.live.modules.unread if path in self.wanted]
         return f"{lost[0]} could not be read" if lost else ""
+
+    @cached_property
+    def started_script(self) -> str:
+        """The argument that names another script, which this one starts; "" where it starts none."""
+        return started_script(self.live)
 
     @cached_property
     def wanted(self) -> frozenset[str]:

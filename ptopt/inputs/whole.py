@@ -13,6 +13,7 @@ from ptopt.inputs.git import CheckoutError
 from ptopt.inputs.heads import MAX_FILE, Tree
 from ptopt.pathkind import PYTHON, is_dockerfile, is_readme
 from ptopt.project.naming import may_name
+from ptopt.project.surroundings import is_requirements
 
 _ALSO_READ = (".sh", ".yaml", ".yml", ".json", ".md")
 _LARGEST = 256_000  # bytes of these: a configuration that people write has a few thousand
@@ -29,8 +30,14 @@ class Folder:
 
 
 def is_read(path: str) -> bool:
-    """Does an audit read the file: code, what starts it or tells how to, or what may be or name a configuration?"""
-    return path.endswith((*PYTHON, *_ALSO_READ)) or is_dockerfile(path) or is_readme(path) or may_name(path)
+    """Does an audit read the file: code, what starts it or tells how to, what it requires, or what may be or name a configuration?"""
+    return (
+        path.endswith((*PYTHON, *_ALSO_READ))
+        or is_dockerfile(path)
+        or is_readme(path)
+        or is_requirements(path)
+        or may_name(path)
+    )
 
 
 def _is_read(entry: os.DirEntry[str]) -> bool:

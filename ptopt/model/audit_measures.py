@@ -17,6 +17,14 @@ A state is that of the run that the repository documents.
   state ("on, 4 or 8").
 - The pinned version of a library decides what its default is (requirements, environment file, README); without a pin the newest one
   that the code runs with. You know the defaults of public libraries in their versions: use them, and cite the call and the pin.
+- The Python that a README, an environment file, an image or a launch command asks for bounds torch (3.6: 1.10, 3.7: 1.13, 3.8: 2.4)
+  and transformers (3.6: 4.18, 3.7: 4.30, 3.8: 4.46): look for it, and name it as the reason. Several Dockerfiles or files that pin
+  different versions are a range: a row holds for all of it, or is unknown and says which versions mean what.
+- Never speak of an option, class or default that the pinned version does not have yet (`tf32` came with transformers 4.13, `optim`
+  with 4.16, `torch_compile` with 4.26, `fused` of Adam with torch 1.13, of AdamW with 2.0, of SGD with 2.3): say what that version does.
+- A command sets an option only where it passes it; otherwise the default decides.
+- A script that starts another script, which is given to it as an argument, decides only what it does itself: the other rows are
+  unknown, "the script given as `training_script` decides".
 - on / off: the measure is or is not in effect for the training that runs. Code that this run does not reach does not count.
 - not applicable: the training has nothing that the measure could be about, or the library or hardware that is pinned does not have it.
 - unknown: a value that stands nowhere in the repository decides (a launcher's own configuration, a file that is missing). It is no
@@ -24,7 +32,7 @@ A state is that of the run that the repository documents.
 - What only a launcher decides counts as on: `DistributedDataParallel` behind a test of the world size is on, "when several
   processes are started"; but off where every documented command starts one process.
 - The sentence beside the state must be true too: the reason, the values, which option or default they come from. A right state with
-  a false or misleading sentence is a wrong row.
+  a false or misleading sentence is a wrong row. Check each row's sentence on its own, also where the state is right.
 """
 
 MEANINGS: Mapping[str, str] = MappingProxyType(
@@ -48,7 +56,7 @@ MEANINGS: Mapping[str, str] = MappingProxyType(
         "prefetch": "on: workers load ahead (`prefetch_factor`, 2 for each worker by default), or a prefetcher of the code or a library does. "
         "not applicable: no DataLoader, or no workers and no prefetcher.",
         "non_blocking": "The copies of the training batch to the device. on: with `non_blocking=True`, or by a prefetcher on a stream of its own. "
-        "off: a copy of the batch in the training step waits; also where a function or a loader of the code makes it. not applicable: a "
+        "off: a copy of the batch in the training step waits, also if others (the images, not the tokens) do not; also where a function or a loader of the code makes it. not applicable: a "
         "trainer or a prepared loader of a library copies the batches, or there is no copy. A copy of outputs or metrics is not meant.",
         "padding": "Sequences of differing length in a batch. on: packed, grouped by length, padded only to the longest of the batch, or cut "
         "from one stream so that nothing is padded. off: padded to a fixed maximum. not applicable: all samples have one size anyway, and "
@@ -57,7 +65,7 @@ MEANINGS: Mapping[str, str] = MappingProxyType(
         "torch.optim that has a fused update, without it (since torch 2.0 CUDA takes the multi-tensor update by default, before it a loop "
         "over parameters). not applicable: the class has no fused update in the pinned torch, or is the repository's own.",
         "set_to_none": "on: gradients are set to None before a step: the default of `zero_grad()` since torch 2.0, `set_to_none=True`, own code or a "
-        "library that does so. off: filled with zeros: the default before torch 2.0, `set_to_none=False`, `grad.zero_()`, a wrapper that does so.",
+        "library that does so; say which, `set_to_none=True` in the call goes before the default. off: filled with zeros: the default before torch 2.0, `set_to_none=False`, `grad.zero_()`, a wrapper that does so.",
         "accumulation": "Micro-batches (backward passes) for each step of the optimizer in that run. on: more than one, say how many. off: one, also "
         "where the code could do more.",
         "gradient_checkpointing": "Activations computed again in the backward pass (`torch.utils.checkpoint` and what wraps it). on: for the network or a "
@@ -66,13 +74,13 @@ MEANINGS: Mapping[str, str] = MappingProxyType(
         "`DataParallel`.",
         "channels_last": "The memory format of 2-d and 3-d convolutions, also of a library's network that runs in the training step. on: "
         "`channels_last`. off: the default. not applicable: no such convolution (1-d ones, or only patches cut by a convolution whose stride is "
-        "its kernel).",
+        "its kernel). Only the network that the documented run builds counts; where configurations build different ones, unknown.",
         "cudnn_benchmark": "on: `torch.backends.cudnn.benchmark` is set in that run, by the code or its library. off: not set, or set to False. not "
-        "applicable: no 2-d or 3-d convolution runs.",
+        "applicable: no 2-d or 3-d convolution runs, even if it is set.",
         "evaluation": "Evaluation, validation or sampling that the training script runs. on: under `no_grad`, `inference_mode` or a library that does so. "
         "off: the forward pass of an evaluation records a graph. not applicable: that run evaluates nothing.",
-        "saving": "Weights or the state of the training written to disk. on: say how often (each n steps, each epoch, when best, once at the end) and "
-        "which option or constant says so. off: nothing of the network is written in that run.",
+        "saving": "Weights or the state of the training written to disk. on: say how often (each n steps, each n seconds, each epoch, when best, second "
+        "best, once at the end), every way in which the run writes, and which option or constant says so. off: nothing of the network is written in that run.",
         "monitoring": "on: an experiment tracker (TensorBoard, Weights & Biases, MLflow, ...) or a profiler is active in that run; say which. off: none "
         "is, or it needs an option that no command gives; lines of text and progress bars are none.",
     }

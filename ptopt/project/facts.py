@@ -91,6 +91,8 @@ class ProjectFacts:
         frozenset()
     )  # files whose plain installation brings the default build of torch
 
+    caps: Mapping[str, Pin] = field(default_factory=dict)  # the newest versions that its Python has
+
     def with_texts(self, files: Mapping[str, bytes]) -> ProjectFacts:
         """The same with further texts that may name a configuration."""
         return dataclasses.replace(self, naming=self.naming.with_texts(files))
@@ -134,12 +136,51 @@ class ProjectFacts:
     def excludes(self, package: str, version: str) -> bool:
         """Whether the project admits no `version` or later one; False where nothing is known."""
         pins, wanted = self._deciding(package), _version(version)
+        cap = self._cap(package)
+        if cap is not None and (newest := _bounds(cap.specifier).upper) is not None and newest < wanted:
+            return True
         return bool(pins) and all(
             (bounds.upper is not None and bounds.upper <= wanted)
             or (pin.exact and bounds.lower is not None and bounds.lower < wanted)
             for pin in pins
             for bounds in (_bounds(pin.specifier),)
         )
+
+    def divided(self, package: str, version: str) -> bool:
+        """Whether one file pins a release before `version` and another one that release or a later one."""
+        lowers = [_bounds(pin.specifier).lower for pin in self._deciding(package) if pin.exact]
+        sides = {lower >= _version(version) for lower in lowers if lower is not None}
+        return len(sides) > 1
+
+    def span(self, package: str) -> str:
+        """All that the project admits, as "torch==1.6 (Dockerfile:3) to 1.13.1 (docker/Dockerfile:9)"; the Python that
+        bounds it, as "python=3.7 (README.md:13), which has torch up to 1.13.1"; "" where nothing is known.
+        """
+        cap = self._cap(package)
+        if cap is not None:
+            newest = cap.specifier.removeprefix("<=")
+            return f"{cap.python} ({cap.path}:{cap.line}), which has {package} up to {newest}"
+        exact = [pin for pin in self._deciding(package) if pin.exact]
+        lows = [(low, pin) for pin in exact if (low := _bounds(pin.specifier).lower) is not None]
+        if len({low for low, _ in lows}) < 2:
+            return self.describe(package)
+        newest_pin = max(lows, key=lambda entry: entry[0])[1]
+        newest = newest_pin.specifier.lstrip("=")
+        return f"{self.describe(package)} to {newest} ({newest_pin.path}:{newest_pin.line})"
+
+    def _cap(self, package: str) -> Pin | None:
+        """What the Python of the project has at most; None where pins decide, or say that another Python is meant."""
+        cap = self.caps.get(package)
+        if cap is None:
+            return None
+        newest = _bounds(cap.specifier).upper
+        for pin in self._deciding(package):
+            bounds = _bounds(pin.specifier)
+            if pin.exact or (newest is not None and bounds.lower is not None and bounds.lower > newest):
+                return None
+            if newest is not None and bounds.upper is not None and bounds.upper <= newest:
+                return None
+        return cap
 
     def describe(self, package: str) -> str:
         """The pin that decides, as "torch>=2.1 (pyproject.toml:12)"; "" where nothing is known."""

@@ -24,6 +24,7 @@ class Pin:
     exact: bool  # one version, as in a lock file
     path: str
     line: int
+    python: str = ""  # "python=3.7", where the Python of the project bounds the version
 
 
 class Reading:

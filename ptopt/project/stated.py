@@ -18,7 +18,7 @@ _COMMAND = re.compile(
     rf"(?:pip3?|conda|mamba)\s+install[^\n]{{0,200}}?\b(?:py)?torch\s*={{1,2}}\s*{_VERSION}", re.I
 )
 _TESTED = re.compile(
-    rf"(?:tested|developed|implemented|built|written|trained|experiments|install|requires?|^\s*[-*+])[^\n.;]{{0,60}}?"
+    rf"(?:tested|developed|implemented|built|written|trained|experiments|install|requires?|^\s*[-*+])(?:[^\n.;]|\.(?=\d)){{0,60}}?"
     rf"\bpy?torch\W{{0,6}}(?:version\s*)?={{0,2}}\s*{_VERSION}(?P<after>[^\n]{{0,24}})",
     re.I | re.M,
 )
@@ -27,7 +27,7 @@ _NAMED = re.compile(
     re.I,
 )
 _OR_LATER = re.compile(
-    r"^\W{0,3}(\+|x\b|or\b|and (above|later|higher|newer|up)|above|later|higher|newer)|^\.x", re.I
+    r"^\W{0,3}(\+(?!cu\d|cpu)|x\b|or\b|and (above|later|higher|newer|up)|above|later|higher|newer)|^\.x", re.I
 )
 _AT_LEAST = re.compile(r"\bpy?torch\b(\]\([^)\s]*\))?\W{0,4}(>=|≥|&gt;=)\s*\d", re.I)
 _OTHERS_WORK = re.compile(

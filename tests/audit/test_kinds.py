@@ -333,7 +333,10 @@ def test_the_torch_of_a_readme(audited: Auditor, said: str, state: State) -> Non
 
 def test_what_an_old_torch_does_by_default(audited: Auditor) -> None:
     code = script(before="    optimizer = torch.optim.AdamW(p)")
-    for said, update, state in (("torch==1.13.1", "a loop", OFF), ("torch==2.1", "multi-tensor", ON)):
+    for said, update, state in (
+        ("torch==1.13.1", "since torch 2.0", OFF),
+        ("torch==2.1", "multi-tensor", ON),
+    ):
         files = {"train.py": code, "INSTALL.md": f"pip install {said}"}
         assert update in row(audited, files, "fused_optimizer").detail
         assert row(audited, files, "set_to_none").state is state

@@ -52,6 +52,9 @@ def measures_of(setup: Setup) -> tuple[Measure, ...]:
 
 def _judged(setup: Setup, key: str, title: str, measure: Callable[[Setup], Measure]) -> Measure:
     try:
-        return measure(setup)
+        found = measure(setup)
+        # What the launcher itself does not do the script that it starts may do.
+        open_ = setup.started_script and found.state in (State.OFF, State.NOT_APPLICABLE)
+        return Measure(key, title, State.UNKNOWN, setup.blind, setup.where()) if open_ else found
     except (WorkLimitError, RecursionError):
         return Measure(key, title, State.UNKNOWN, TOO_MUCH_WORK)

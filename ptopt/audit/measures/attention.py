@@ -59,10 +59,8 @@ def attention(setup: Setup) -> Measure:
         first = pretrained[0]
         where = (first.place,)
         if setup.facts.excludes("transformers", "4.36"):
-            pin = setup.facts.describe("transformers")
-            return Measure(
-                key, title, State.OFF, f"{pin} computes it in steps: SDPA came with transformers 4.36", where
-            )
+            pin = setup.facts.span("transformers")
+            return Measure(key, title, State.OFF, f"{pin}: in steps, SDPA came with transformers 4.36", where)
         return Measure(
             key,
             title,

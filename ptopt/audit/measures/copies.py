@@ -35,7 +35,7 @@ def non_blocking(setup: Setup) -> Measure:
             if (given := setup.keyword(call, "non_blocking")) is not None
         ]
         if elsewhere:
-            return setup.decide(key, title, elsewhere, "")
+            return _with_waiting(setup, elsewhere) or setup.decide(key, title, elsewhere, "")
         if setup.framework in ("Accelerate", "Fabric"):
             return setup.not_applicable(key, title, f"{setup.framework} copies the batches")
         if setup.framework not in ("PyTorch", "DeepSpeed") or setup.blind:
@@ -66,6 +66,32 @@ def non_blocking(setup: Setup) -> Measure:
         else f"copies of the batch wait{note}"
     )
     return Measure(key, title, State.OFF, detail, tuple(c.place for c in waiting)[:4])
+
+
+def _with_waiting(setup: Setup, free: list[Candidate]) -> Measure | None:
+    """The row where the functions that copy a part of the batch without a wait copy another part of it with one."""
+    functions = {
+        module.file.index.function_of(call)
+        for module, call in setup.calls("to", "cuda")
+        if setup.place(module, call) in {c.place for c in free} and not _is_eval(module, call)
+    }
+    beside = [
+        found
+        for module, call in setup.calls("to", "cuda")
+        if module.file.index.function_of(call) in functions
+        and setup.keyword(call, "non_blocking") is None
+        and (found := _move_elsewhere(setup, module, call)) is not None
+    ]
+    if not beside or not functions - {None}:
+        return None
+    every = len(beside) + len(free)
+    detail = f"{len(beside)} of {every} copies of the batch wait"
+    return Measure("non_blocking", "Copies that do not wait", State.OFF, detail, tuple(c.place for c in beside)[:4])  # fmt: skip
+
+
+def _is_eval(module: Module, call: ast.Call) -> bool:
+    function = module.file.index.function_of(call)
+    return function is not None and module.file.context.is_eval_function(function)
 
 
 def _made_there(setup: Setup) -> Iterator[Place]:

@@ -282,7 +282,7 @@ def pin_memory(setup: Setup) -> Measure:
 def persistent_workers(setup: Setup) -> Measure:
     key, title = "persistent_workers", "Persistent workers"
     if setup.facts.excludes("torch", "1.7"):
-        why = f"torch has it since 1.7; the project needs {setup.facts.describe('torch')}"
+        why = f"torch has it since 1.7; the project needs {setup.facts.span('torch')}"
         return setup.not_applicable(key, title, why)
     number = _setting(setup, "num_workers", 0)
     if number and all(v.truth is False for v in number):

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.audit.arguments import TrainerArguments, lightning_argument
+from ptopt.audit.arguments import TrainerArguments, is_lacking, lightning_argument
 from ptopt.audit.modules import text_of
 from ptopt.audit.setup import Candidate, Setup
 from ptopt.audit.values import Measure, State
@@ -18,6 +18,7 @@ _CONV_NAMES = re.compile(
 
 
 ONLY_PATCHES = "the only convolution cuts an image into patches"
+_LAYERS = ("Linear", "LSTM", "GRU", "Embedding", "Conv1d")
 _NETWORKS = frozenset({"torchvision", "timm", "segmentation_models_pytorch"})
 
 
@@ -33,6 +34,8 @@ def checkpointing(setup: Setup) -> Measure:
         places = () if value.place is None else (value.place,)
         if not value.known:
             return Measure(key, title, State.UNKNOWN, f"`{name}`: {value.note}", places)
+        if is_lacking(value):
+            return Measure(key, title, State.OFF, f"activations are kept; {value.note}", places)
         note = f" ({value.note})" if value.note else ""
         state = State.ON if value.value else State.OFF
         return Measure(key, title, state, f"`{name}` is {value.value}{note}", places)
@@ -85,6 +88,12 @@ def channels_last(setup: Setup) -> Measure:
     if found:
         return setup.decide(key, title, found, "")
     return _for_convolutions(setup, key, title, "convolutions run in the default memory format")
+
+
+def _sees_layers(setup: Setup) -> bool:
+    """Is the network made of layers that are seen, and of none of a library?"""
+    made = any(setup.qualified(m, c.func).startswith(("torch.nn.", "nn.")) for m, c in setup.calls(*_LAYERS))
+    return made and setup.packages.isdisjoint({*_NETWORKS, "transformers", "diffusers", "monai"})
 
 
 def _sets_format(setup: Setup, parent: ast.AST | None) -> bool:
@@ -156,9 +165,12 @@ def cudnn_benchmark(setup: Setup) -> Measure:
             return Measure(
                 key, title, state, f"`benchmark`: {value.value if value.known else value.note}", places
             )
-    if any(c.value.truth is not False for c in found):
-        return setup.decide(key, title, found, "")
     measure = _for_convolutions(setup, key, title, "off by default")
+    if any(c.value.truth is not False for c in found):
+        if measure.state is State.NOT_APPLICABLE and _sees_layers(setup):
+            why = f"{measure.detail}, so that `torch.backends.cudnn.benchmark` has nothing to search"
+            return setup.not_applicable(key, title, why)
+        return setup.decide(key, title, found, "")
     if found and measure.state is State.OFF:
         return setup.decide(key, title, found, "")
     return measure

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ptopt.audit.arguments import TrainerArguments, keyword_value, lightning_argument
+from ptopt.audit.arguments import TrainerArguments, is_lacking, keyword_value, lightning_argument
 from ptopt.audit.known import Value, agreed
 from ptopt.audit.modules import Module, text_of
 from ptopt.audit.setup import Candidate, Setup
@@ -38,6 +38,9 @@ _ACCUMULATES = re.compile(
 )
 
 
+_OF_CLASS = re.compile(r"`fused` of `(\w+)`")
+# Class of torch.optim -> the release whose signature first has `fused`.
+_FUSED_SINCE = {"Adam": "1.13", "AdamW": "2.0", "SGD": "2.3", "Adagrad": "2.4"}
 _ASKS = re.compile(
     r"grad\w*_?accum|^accum\w*_(grad\w*|steps?|iters?|counts?|batch\w*|freq)$|^iters_to_acc", re.I
 )
@@ -46,8 +49,11 @@ _ASKS = re.compile(
 def _by_default(setup: Setup) -> Value:
     """What torch does where nobody asks for the fused update: `foreach` is its default on CUDA since 2.0."""
     if setup.facts.excludes("torch", "2.0"):
-        pin = setup.facts.describe("torch")
+        pin = setup.facts.span("torch")
         return Value(True, False, f"before torch 2.0 the update is a loop over the parameters; {pin}")
+    if setup.facts.divided("torch", "2.0"):
+        pin = setup.facts.span("torch")
+        return Value(True, False, f"torch loops over the parameters before 2.0, and uses the multi-tensor update on CUDA since; {pin}")  # fmt: skip
     return Value(True, False, "torch uses the multi-tensor update on CUDA")
 
 
@@ -56,8 +62,12 @@ def fused(setup: Setup) -> Measure:
     given = any(setup.keyword(call, "optimizers") is not None for _, call in setup.live.calls)
     if setup.framework in ("transformers", "TRL") and not given:
         value = TrainerArguments(setup).of("optim")
+        default = is_lacking(value) or (not value.known and "default of" in value.note)
+        if default and setup.facts.excludes("transformers", "4.32"):  # `adamw_hf`, by this name since 4.16
+            why = f"{setup.facts.span('transformers')}: its Trainer takes its own AdamW, which has no fused update"
+            return setup.not_applicable(key, title, why)
         if not value.known and setup.facts.excludes("transformers", "4.50") and "default of" in value.note:
-            value = replace(value, known=True, value="AdamW", note=setup.facts.describe("transformers"))
+            value = replace(value, known=True, value="AdamW", note=setup.facts.span("transformers"))
         places = () if value.place is None else (value.place,)
         if not value.known:
             return Measure(key, title, State.UNKNOWN, f"`optim`: {value.note}", places)
@@ -68,9 +78,24 @@ def fused(setup: Setup) -> Measure:
     every = list(_optimizers(setup))
     if not every:
         return _none_seen(setup, key, title)
+    if lacking := _without_fused(setup, every):
+        return lacking
     # Of several classes the one that is made by default, where that is known.
     found = [c for c in every if c.value == _by_default(setup) or c.value.truth is not False]
     return setup.decide(key, title, found or every, "")
+
+
+def _without_fused(setup: Setup, found: list[Candidate]) -> Measure | None:
+    """The row where the classes are those of a torch that has no fused update of them."""
+    asked = [c for c in found if not c.detail.startswith("`fused` of ")]
+    named = {match[1] for c in found if (match := _OF_CLASS.match(c.detail)) is not None}
+    since = [version for name, version in _FUSED_SINCE.items() if name in named]
+    if asked or not since or not all(setup.facts.excludes("torch", version) for version in since):
+        return None
+    first = found[0]
+    name = next(iter(sorted(named)))
+    why = f"`{name}` has a fused update since torch {_FUSED_SINCE[name]}; {setup.facts.span('torch')}"
+    return Measure("fused_optimizer", "Fused optimizer", State.NOT_APPLICABLE, why, (first.place,))
 
 
 def _none_seen(setup: Setup, key: str, title: str) -> Measure:
@@ -227,19 +252,24 @@ def zero_grad(setup: Setup) -> Measure:
         return Measure(
             key, title, State.OFF, "`zero_grad(set_to_none=False)` fills them with zeros", tuple(kept)[:4]
         )
+    asked = [
+        (setup.place(module, call), given is not None and setup.value(module, given).truth)
+        for module, call in setup.calls("zero_grad")
+        for given in (setup.keyword(call, "set_to_none", 0),)
+        if setup.runs(module, call).truth is not False
+    ]
+    stated = [place for place, said in asked if said]
+    own = setup.framework not in ("transformers", "TRL", "Lightning")
+    pin = setup.facts.span("torch")
+    if stated and (setup.facts.excludes("torch", "2.0") or (own and len(stated) == len(asked))):
+        return Measure(key, title, State.ON, "`set_to_none=True`", tuple(stated)[:4])
     if setup.facts.excludes("torch", "2.0"):
-        stated = [
-            setup.place(module, call)
-            for module, call in setup.calls("zero_grad")
-            if (given := setup.keyword(call, "set_to_none", 0)) is not None
-            and setup.value(module, given).truth
-        ]
-        if stated:
-            return Measure(key, title, State.ON, "`set_to_none=True`", tuple(stated)[:4])
-        pin = setup.facts.describe("torch")
         return Measure(
             key, title, State.OFF, f"{pin}: before torch 2.0 the default fills them with zeros", setup.where()
         )
+    if setup.facts.divided("torch", "2.0"):
+        why = f"{pin}: before torch 2.0 the default fills them with zeros, since then it sets them to None"
+        return Measure(key, title, State.UNKNOWN, why, setup.where())
     return Measure(key, title, State.ON, "the default since torch 2.0", setup.where())
 
 

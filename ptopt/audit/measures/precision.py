@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ptopt.audit.arguments import TrainerArguments, keyword_value, lightning_argument
+from ptopt.audit.arguments import TrainerArguments, is_lacking, keyword_value, lightning_argument
 from ptopt.audit.known import Value
 from ptopt.audit.modules import Module, dotted_name, text_of
 from ptopt.audit.setup import Candidate, Setup
@@ -258,11 +258,16 @@ def tf32(setup: Setup) -> Measure:
         value = TrainerArguments(setup).of("tf32")
         if not value.known:
             return _measure(key, title, State.UNKNOWN, f"`tf32`: {value.note}", value)
+        if is_lacking(value):
+            return _measure(key, title, State.OFF, f"off by default since torch 1.12; {value.note}", value)
         state = State.ON if value.value else State.OFF
         return _measure(key, title, state, f"`tf32` is {value.value}{_note(value)}", value)
-    pin = setup.facts.describe("torch")
+    pin = setup.facts.span("torch")
     if setup.facts.excludes("torch", "1.7"):
         return setup.not_applicable(key, title, f"torch has it since 1.7; the project needs {pin}")
+    if not found and any(setup.facts.divided("torch", version) for version in ("1.7", "1.12")):
+        why = f"{pin}: torch 1.7 to 1.11 have it on by default, later ones off"
+        return Measure(key, title, State.UNKNOWN, why, setup.where())
     if not found and old:
         return Measure(
             key, title, State.ON, f"the default of torch 1.7 to 1.11; the project needs {pin}", setup.where()
@@ -291,7 +296,7 @@ def _tf32(setup: Setup) -> Iterator[Candidate]:
 def compiled(setup: Setup) -> Measure:
     key, title = "compile", "torch.compile"
     if setup.facts.excludes("torch", "2.0"):
-        why = f"torch has it since 2.0; the project needs {setup.facts.describe('torch')}"
+        why = f"torch has it since 2.0; the project needs {setup.facts.span('torch')}"
         return setup.not_applicable(key, title, why)
     found = list(_compiles(setup))
     if setup.framework in ("transformers", "TRL") and not any(c.value.truth for c in found):
@@ -300,6 +305,8 @@ def compiled(setup: Setup) -> Measure:
             return _measure(key, title, State.UNKNOWN, f"`torch_compile`: {value.note}", value)
         if value.value:
             return _measure(key, title, State.ON, f"`torch_compile`{_note(value)}", value)
+        if is_lacking(value):
+            return _measure(key, title, State.OFF, f"nothing is compiled; {value.note}", value)
         return _measure(key, title, State.OFF, f"`torch_compile` is off{_note(value)}", value)
     if setup.framework == "Accelerate" and not found:
         return Measure(
@@ -309,7 +316,10 @@ def compiled(setup: Setup) -> Measure:
             "`accelerate launch` or its configuration may set a Dynamo backend",
             setup.where(),
         )
-    return setup.decide(key, title, found, "nothing is compiled", blind=setup.blind_model)
+    absent = "nothing is compiled"
+    if setup.facts.divided("torch", "2.0"):
+        absent = f"{absent}, and torch before 2.0 cannot; {setup.facts.span('torch')}"
+    return setup.decide(key, title, found, absent, blind=setup.blind_model)
 
 
 def _compiles(setup: Setup) -> Iterator[Candidate]:

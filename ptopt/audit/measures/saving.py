@@ -6,11 +6,15 @@ import ast
 import re
 
 from ptopt.audit.arguments import TrainerArguments
-from ptopt.audit.frequency import Frequencies
+from ptopt.audit.frequency import Frequencies, Frequency
 from ptopt.audit.modules import Module, text_of
 from ptopt.audit.setup import Setup
 from ptopt.audit.values import Measure, Place, State
 
+Site = tuple[Module, ast.Call]
+_MOST_WAYS = 3
+_COUNTS = re.compile(r"\blen\(|[<>]=? -?[01]`$|rank|world_size")  # whether there is something, and who saves
+_COMPARES = re.compile(r"^`[^`]*[\w\])] [<>]=? ")
 NOTHING_SAVED = "nothing is saved"
 _SAVES = re.compile(
     r"^(save_checkpoint|save_state|save_pretrained|save_model|save_weights|save_ckpt|save_training_state)$"
@@ -67,13 +71,33 @@ def saving(setup: Setup) -> Measure:
         how, best = min(often, key=lambda found: (found[0].rank, not setup.runs(*found[1]).truth))
         if setup.runs(*best).differs and not any(setup.runs(*pair).truth for pair in saves):
             return setup.decide(key, title, [setup.site(*best, "saving")], "")
-        detail = f"{how.text}, synchronous" if how.text else "synchronous"
-        return Measure(key, title, State.ON, detail, (setup.place(*best),))
+        ways, places = _ways(setup, how, best, often)
+        return Measure(key, title, State.ON, f"{'; '.join(ways)}, synchronous".removeprefix(", "), places)
     if every:
         return setup.decide(key, title, [setup.site(m, c, "saving") for m, c in every[:4]], "")
     if setup.blind:
         return Measure(key, title, State.UNKNOWN, f"not seen; {setup.blind}")
     return Measure(key, title, State.OFF, NOTHING_SAVED, setup.where())
+
+
+def _ways(
+    setup: Setup, first: Frequency, best: Site, often: list[tuple[Frequency, Site]]
+) -> tuple[list[str], tuple[Place, ...]]:
+    """In words how the run saves, the most frequent way first, each with its place: also what is saved beside the periodic state."""
+    ways = {first.text: setup.place(*best)} if first.text else {}
+    for how, pair in sorted(often, key=lambda found: found[0].rank):
+        if ways and _says_when(how) and setup.runs(*pair).truth is not False:
+            ways.setdefault(how.text, setup.place(*pair))
+    shown = list(ways)[:_MOST_WAYS]
+    return shown, tuple(dict.fromkeys(ways[text] for text in shown)) or (setup.place(*best),)
+
+
+def _says_when(how: Frequency) -> bool:
+    """Is it a number of steps, a comparison of results, or of times: and no flag, which commands switch?"""
+    if how.loop in ("", "once"):
+        return False
+    compares = _COMPARES.search(how.condition) and not _COUNTS.search(how.condition)
+    return how.best or bool(how.every) or bool(compares)
 
 
 def _other_saves(setup: Setup) -> list[tuple[Module, ast.Call]]:

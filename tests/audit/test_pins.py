@@ -1,0 +1,210 @@
+"""Which versions a project runs with, wherever it says so; and what a row says of a version that lacks an option."""
+
+from __future__ import annotations
+
+import pytest
+
+from ptopt.audit.values import Measure, State
+from ptopt.project.facts import NO_FACTS, read_facts
+from ptopt.project.surroundings import with_surroundings
+from tests.audit.conftest import Auditor
+
+ON, OFF, UNKNOWN, NOT_APPLICABLE = State.ON, State.OFF, State.UNKNOWN, State.NOT_APPLICABLE
+TRAIN = """
+    import torch
+    from torch import nn
+    from torch.utils.data import DataLoader
+
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.Sequential(nn.Linear(512, 512), nn.ReLU())
+
+        def forward(self, x):
+            return self.layers(x)
+
+
+    def main():
+        net = Net().cuda()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        for x, y in DataLoader(data(), num_workers=4):
+            loss = nn.functional.mse_loss(net(x.cuda()), y.cuda())
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+
+    if __name__ == "__main__":
+        main()
+"""
+TRAINER = """
+    from transformers import AutoModelForMaskedLM, HfArgumentParser, Trainer, TrainingArguments
+
+
+    def main():
+        (args,) = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses()
+        model = AutoModelForMaskedLM.from_pretrained("bert-base-uncased")
+        Trainer(model=model, args=args, train_dataset=load()).train()
+
+
+    if __name__ == "__main__":
+        main()
+"""
+
+
+def rows(audited: Auditor, files: dict[str, str], script: str = "train.py") -> dict[str, Measure]:
+    entry = next(entry for entry in audited(files).entries if entry.path == script)
+    return {measure.key: measure for measure in entry.measures}
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "cap"),
+    [
+        ("README.md", "conda create -n x python=3.7 -y", "1.13.1"),
+        ("README.md", "## Requirements\n- Python 3.6\n- CUDA 10", "1.10.2"),
+        ("README.md", "1. Install Python 3.8, then run", "2.4.1"),
+        ("environment.yml", "dependencies:\n  - python=3.7.4\n", "1.13.1"),
+        ("docker/environment.yml", "dependencies:\n  - python=3.7\n", "1.13.1"),
+        ("Dockerfile", "FROM python:3.8-slim\n", "2.4.1"),
+        ("docker/Dockerfile", "FROM nvidia/cuda:11.3\nRUN conda install python=3.7\n", "1.13.1"),
+        ("run.sh", "python3.7 train.py --lr 0.1\n", "1.13.1"),
+    ],
+)
+def test_the_python_that_is_asked_for_bounds_torch(audited: Auditor, path: str, text: str, cap: str) -> None:
+    found = rows(audited, {"train.py": TRAIN, path: text})
+    old = cap < "2"
+    assert found["compile"].state is (NOT_APPLICABLE if old else OFF)
+    assert found["set_to_none"].state is (OFF if old else ON)
+    assert found["fused_optimizer"].state is (NOT_APPLICABLE if old else OFF)
+    assert (f"which has torch up to {cap}" in found["compile"].detail) is old
+    assert found["tf32"].state is (ON if cap == "1.10.2" else OFF)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "- Python 3.6+",
+        "- Python >= 3.7",
+        "- Python 3.7 or later",
+        "- Python 3.7-3.11",
+        "conda create -n x python=3.10",
+        "Tested with python 3.6 and above",
+        "We removed python 3.7",
+        "Install Python (3.6). It was also run on PyTorch 2.0.",
+    ],
+)
+def test_a_lower_bound_of_python_bounds_nothing(audited: Auditor, text: str) -> None:
+    assert rows(audited, {"train.py": TRAIN, "README.md": text})["set_to_none"].state is ON
+
+
+def test_a_torch_that_is_pinned_says_that_another_python_is_meant(audited: Auditor) -> None:
+    files = {
+        "train.py": TRAIN,
+        "README.md": "conda create -n x python=3.7",
+        "requirements.txt": "torch==2.1\n",
+    }
+    assert rows(audited, files)["set_to_none"].state is ON
+    assert rows(audited, {**files, "requirements.txt": "torch>=2.0\n"})["set_to_none"].state is ON
+    assert rows(audited, {**files, "requirements.txt": "torch>=1.8\n"})["set_to_none"].state is OFF
+
+
+def test_the_python_of_a_folder_is_that_of_its_scripts(audited: Auditor) -> None:
+    files = {
+        "a/train.py": TRAIN,
+        "b/train.py": TRAIN.replace("0.1", "0.2"),
+        "a/README.md": "conda create -n x python=3.7",
+    }
+    assert rows(audited, files, "a/train.py")["compile"].state is NOT_APPLICABLE
+    assert rows(audited, files, "b/train.py")["compile"].state is OFF
+
+
+def test_environments_in_folders_of_their_own_are_read() -> None:
+    for path, text in (
+        ("docker/environment.yml", "dependencies:\n  - pytorch=1.12.1\n"),
+        ("envs/environment.yaml", "dependencies:\n  - pytorch=1.12.1\n"),
+        ("requirements/cuda118.txt", "torch==1.12.1\n"),
+        ("docker/cu116.Dockerfile", "RUN pip install torch==1.12.1+cu116\n"),
+    ):
+        assert with_surroundings(NO_FACTS, {path: text.encode()}).span("torch") == (
+            f"torch==1.12.1{'+cu116' if 'cu116' in path else ''} ({path}:{1 if 'yml' not in path and 'yaml' not in path else 2})"
+        )
+    for path in ("docs/environment.yml", "docker/test.Dockerfile", "tools/requirements/a.txt"):
+        assert not with_surroundings(NO_FACTS, {path: b"RUN pip install torch==1.12.1\n"}).known("torch")
+
+
+def test_several_images_are_a_range(audited: Auditor) -> None:
+    files = {
+        "docker/Dockerfile": "FROM nvidia/cuda:10.2\nRUN pip install torch==1.6.0\n",
+        "docker/cu116.Dockerfile": "FROM nvidia/cuda:11.6\nRUN pip install torch==1.13.1\n",
+    }
+    data = {path: text.encode() for path, text in files.items()}
+    facts = with_surroundings(read_facts(data), data)
+    span = "torch==1.6.0 (docker/Dockerfile:2) to 1.13.1 (docker/cu116.Dockerfile:2)"
+    assert facts.span("torch") == span
+    assert facts.excludes("torch", "2.0") and not facts.excludes("torch", "1.7")
+    assert facts.divided("torch", "1.7") and not facts.divided("torch", "2.0")
+    found = rows(audited, {"train.py": TRAIN, **files})
+    assert (found["compile"].state, span in found["compile"].detail) == (NOT_APPLICABLE, True)
+    assert found["tf32"].state is UNKNOWN
+    assert found["persistent_workers"].state is OFF
+    newer = {**files, "docker/cu116.Dockerfile": "RUN pip install torch==2.1.0\n"}
+    found = rows(audited, {"train.py": TRAIN, **newer})
+    assert found["set_to_none"].state is UNKNOWN
+    assert "before 2.0 cannot" in found["compile"].detail
+
+
+def test_the_torch_beside_a_python_is_read(audited: Auditor) -> None:
+    said = "This codebase has been developed with python version 3.6, PyTorch version 1.7.1, CUDA 11.0"
+    found = rows(audited, {"train.py": TRAIN, "README.md": said})
+    assert "torch==1.7.1 (README.md:1)" in found["compile"].detail
+
+
+def test_a_build_for_cuda_is_no_later_version(audited: Auditor) -> None:
+    found = rows(audited, {"train.py": TRAIN, "README.md": "- pytorch1.6.0+cu101\n"})
+    assert "torch==1.6.0 (README.md:1)" in found["compile"].detail
+
+
+@pytest.mark.parametrize("optimizer", ["Adam", "AdamW", "SGD", "Adagrad"])
+def test_an_optimizer_of_a_torch_that_has_no_fused_update_of_it(audited: Auditor, optimizer: str) -> None:
+    since = {"Adam": "1.13", "AdamW": "2.0", "SGD": "2.3", "Adagrad": "2.4"}[optimizer]
+    code = TRAIN.replace("optim.SGD", f"optim.{optimizer}")
+    for version, state in (("1.12", NOT_APPLICABLE), (since, OFF)):
+        found = rows(audited, {"train.py": code, "requirements.txt": f"torch=={version}\n"})
+        assert found["fused_optimizer"].state is state, version
+
+
+OPTIONS = {
+    "tf32": "tf32", "compile": "torch_compile", "gradient_checkpointing": "gradient_checkpointing",
+    "persistent_workers": "dataloader_persistent_workers",
+}  # fmt: skip
+
+
+def test_options_that_the_pinned_transformers_lacks_are_not_its_defaults(audited: Auditor) -> None:
+    files = {"mlm/train.py": TRAINER, "mlm/README.md": "pip install torch==1.13.1 transformers==4.9.1\n"}
+    found = rows(audited, files, "mlm/train.py")
+    for key in ("tf32", "gradient_checkpointing"):
+        assert found[key].state is OFF
+        assert f"(mlm/README.md:1): `{OPTIONS[key]}` came with transformers" in found[key].detail
+        assert "default of transformers" not in found[key].detail
+    assert (found["fused_optimizer"].state, "its own AdamW" in found["fused_optimizer"].detail) == (NOT_APPLICABLE, True)  # fmt: skip
+    assert found["attention"].state is OFF
+    newer = rows(audited, {"mlm/train.py": TRAINER, "mlm/README.md": "pip install transformers==4.46.0\n"}, "mlm/train.py")  # fmt: skip
+    assert "default of transformers" in newer["tf32"].detail
+
+
+def test_the_python_bounds_transformers(audited: Auditor) -> None:
+    found = rows(audited, {"train.py": TRAINER, "run.sh": "python3.7 train.py --do_train\n"})
+    assert found["compile"].state is NOT_APPLICABLE
+    assert "python3.7 (run.sh:1), which has transformers up to 4.30.2" in found["attention"].detail
+    assert "python3.7 (run.sh:1), which has transformers up to 4.30.2" in found["fused_optimizer"].detail
+    assert found["persistent_workers"].state is not ON
+
+
+def test_an_argument_that_the_code_gives_stays(audited: Auditor) -> None:
+    code = TRAINER.replace(
+        "(args,) = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses()",
+        'args = TrainingArguments("out", tf32=True, optim="adamw_torch_fused")',
+    )
+    found = rows(audited, {"train.py": code, "requirements.txt": "transformers==4.9.1\ntorch==1.13.1\n"})
+    assert (found["tf32"].state, found["fused_optimizer"].state) == (ON, ON)

@@ -1,0 +1,176 @@
+"""Rows that speak of all that a run does: each way in which it saves, each part of a batch, each script that it starts."""
+
+from __future__ import annotations
+
+from ptopt.audit.values import Measure, State
+from tests.audit.conftest import Auditor
+
+TRAIN = """
+    import time
+    import torch
+    from torch import nn
+    from torch.utils.data import DataLoader
+
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.Sequential(LAYER, nn.ReLU())
+
+        def forward(self, x):
+            return self.layers(x)
+
+
+    def main():
+        BEFORE
+        net = Net().cuda()
+        optimizer = torch.optim.Adam(net.parameters())
+        for epoch in range(90):
+            train(net, optimizer, epoch)
+            accuracy = evaluate(net)
+            EPOCH
+
+
+    def train(net, optimizer, epoch):
+        for step, batch in enumerate(DataLoader(data(), num_workers=4)):
+            COPIES
+            loss = nn.functional.mse_loss(net(images), batch["y"])
+            optimizer.zero_grad(SET)
+            loss.backward()
+            optimizer.step()
+
+
+    if __name__ == "__main__":
+        main()
+"""
+
+
+def code(layer: str = "nn.Linear(512, 512)", before: str = "", epoch: str = "pass", copies: str = "pass", given: str = "") -> str:  # fmt: skip
+    filled = TRAIN.replace("LAYER", layer).replace("        BEFORE\n", before).replace("SET", given)
+    return filled.replace("            EPOCH\n", _indented(epoch)).replace(
+        "            COPIES\n", _indented(copies)
+    )
+
+
+def _indented(text: str) -> str:
+    return "".join(f"            {line}\n" for line in text.split("\n"))
+
+
+def row(audited: Auditor, key: str, files: dict[str, str]) -> Measure:
+    entry = next(entry for entry in audited(files).entries if entry.path in ("train.py", "cli/launcher.py"))
+    return next(measure for measure in entry.measures if measure.key == key)
+
+
+def test_each_way_of_saving_is_named(audited: Auditor) -> None:
+    epoch = (
+        'if epoch % 10 == 0:\n    torch.save(net.state_dict(), "e.pt")\n'
+        'if accuracy > best:\n    torch.save(net.state_dict(), "b.pt")\n'
+        'if verbose:\n    torch.save(net.state_dict(), "v.pt")\n'
+        'if len(names) > 0:\n    torch.save(net.state_dict(), "n.pt")'
+    )
+    found = row(audited, "saving", {"train.py": code(epoch=epoch)})
+    assert found.detail == "every 10 of `epoch`; each epoch where it is the best so far, synchronous"
+    assert len(found.evidence) == 2
+
+
+def test_the_second_best_is_a_way_too(audited: Auditor) -> None:
+    epoch = (
+        'if accuracy > held[0]:\n    torch.save(net.state_dict(), "1.pt")\n'
+        'elif accuracy > held[1]:\n    torch.save(net.state_dict(), "2.pt")'
+    )
+    found = row(audited, "saving", {"train.py": code(epoch=epoch)})
+    assert "`accuracy > held[0]`" in found.detail and "`accuracy > held[1]`" in found.detail
+
+
+def test_saves_by_the_clock_are_named(audited: Auditor) -> None:
+    epoch = (
+        'torch.save(net.state_dict(), "e.pt")\n'
+        'if time.time() - last > every_s:\n    torch.save(net.state_dict(), "l.pt")'
+    )
+    found = row(audited, "saving", {"train.py": code(epoch=epoch)})
+    assert found.detail == "each epoch; each epoch, if `time.time() - last > every_s`, synchronous"
+
+
+def test_a_part_of_the_batch_that_waits_is_off(audited: Auditor) -> None:
+    step = """
+    import torch
+
+
+    def to_device(batch, device):
+        images = batch["images"].to(device, non_blocking=True)
+        tokens = batch["tokens"].to(device)
+        return images, tokens
+"""
+    start = code(copies="images, tokens = to_device(batch, 'cuda')").replace(
+        "    import time\n", "    import time\n    from step import to_device\n"
+    )
+    found = row(audited, "non_blocking", {"train.py": start, "step.py": step})
+    assert (found.state, found.detail) == (State.OFF, "1 of 2 copies of the batch wait")
+    free = step.replace(".to(device)", ".to(device, non_blocking=True)")
+    assert row(audited, "non_blocking", {"train.py": start, "step.py": free}).state is State.ON
+
+
+def test_what_the_call_says_of_the_gradients_goes_before_the_default(audited: Auditor) -> None:
+    said = row(audited, "set_to_none", {"train.py": code(given="set_to_none=True")})
+    assert (said.state, said.detail) == (State.ON, "`set_to_none=True`")
+    assert row(audited, "set_to_none", {"train.py": code()}).detail == "the default since torch 2.0"
+
+
+def test_the_search_of_cudnn_needs_a_convolution(audited: Auditor) -> None:
+    before = "        torch.backends.cudnn.benchmark = True\n"
+    none = row(audited, "cudnn_benchmark", {"train.py": code(before=before)})
+    assert none.state is State.NOT_APPLICABLE
+    some = row(audited, "cudnn_benchmark", {"train.py": code("nn.Conv2d(3, 8, 3)", before)})
+    assert some.state is State.ON
+    patches = row(audited, "cudnn_benchmark", {"train.py": code("nn.Conv2d(3, 8, 16, 16)", before)})
+    assert patches.state is State.ON  # what is seen is not all: no linear layer stands there
+
+
+LAUNCHER = """
+    import subprocess
+    import sys
+    from argparse import ArgumentParser
+
+    from lib.trainer import Trainer
+
+
+    def main():
+        parser = ArgumentParser()
+        parser.add_argument("-n", "--nproc", type=int)
+        parser.add_argument("training_script", type=str)
+        args = parser.parse_args()
+        for rank in range(args.nproc):
+            subprocess.Popen([sys.executable, args.training_script])
+        if len(sys.argv) > 9:
+            Trainer().fit()
+
+
+    if __name__ == "__main__":
+        main()
+"""
+TRAINER = """
+    import torch
+
+
+    class Trainer:
+        def fit(self):
+            for x, y in self.loader:
+                loss = self.model(x) - y
+                self.optimizer.zero_grad()
+                loss.backward()
+                self.optimizer.step()
+"""
+
+
+def test_the_script_that_is_started_decides(audited: Auditor) -> None:
+    files = {"cli/launcher.py": LAUNCHER, "lib/trainer.py": TRAINER, "lib/__init__.py": ""}
+    for key in ("workers", "attention", "padding", "channels_last", "saving", "monitoring"):
+        found = row(audited, key, files)
+        assert found.state is State.UNKNOWN
+        assert "the script given as `training_script` decides" in found.detail, key
+
+
+def test_a_script_that_starts_tools_is_no_launcher(audited: Auditor) -> None:
+    plain = LAUNCHER.replace('"training_script"', '"--tool"').replace("args.training_script", "args.tool")
+    files = {"cli/launcher.py": plain, "lib/trainer.py": TRAINER, "lib/__init__.py": ""}
+    assert "decides" not in row(audited, "saving", files).detail
