@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 
 from benchmarks.quality.common import read_rows
 from benchmarks.quality.parts import TUNED, part_of, read_names
-from training.ranker.fit import LEAST_STATED, LEAST_USEFUL, train
 from training.ranker.rows import Row, read_row
 
 _DATA = Path(__file__).parent / "data"
@@ -43,6 +42,11 @@ def main(arguments: Sequence[str]) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    from training.ranker.fit import (  # scikit-learn, which the other commands do without
+        LEAST_STATED,
+        LEAST_USEFUL,
+    )
+
     parser.add_argument("--before", default="", metavar="DRAW", help="only draws with a smaller number")
     options = parser.parse_args(arguments)
     draws = {
@@ -85,6 +89,8 @@ def scored(
     found: Sequence[Mapping[str, Any]],
 ) -> list[Scored]:
     """The comments of the draws, each by weights fitted without its draw and later ones."""
+    from training.ranker.fit import train
+
     by_repository = {repo: draw for draw, repos in draws.items() for repo in repos}
 
     def draw_of(row: Mapping[str, Any]) -> str:

@@ -107,6 +107,11 @@ def _added(tree: Tree, features: Mapping[str, float]) -> float:
     return value
 
 
+def _shown(confidence: float) -> float:
+    """As reports print it: what they show as 0.55 has reached a threshold of 0.55."""
+    return round(confidence, 2)
+
+
 @dataclass(frozen=True)
 class Ranker:
     """Both heads and the means of the features, which reasons are measured against."""
@@ -155,7 +160,7 @@ class Ranker:
         sure = self._is_stated(features)
         right = self.truth(features)
         true = right is None or right >= self.least_right
-        met = ((self.worth(features) if worth is None else worth) >= min_confidence, true, sure)
+        met = (_shown(self.worth(features) if worth is None else worth) >= min_confidence, true, sure)
         return tuple(condition for condition, holds in zip(Condition, met, strict=True) if not holds)
 
     def least(self, min_confidence: float) -> dict[Condition, float]:
@@ -169,7 +174,7 @@ class Ranker:
         """
         if not min_confidence:
             return True
-        return self.worth(features) >= min_confidence and (lifted or self.is_sure(features))
+        return _shown(self.worth(features)) >= min_confidence and (lifted or self.is_sure(features))
 
     def weigh(self, features: Mapping[str, float], reasons: int = 5) -> Weighed:
         parts = {} if features.get(FOREIGN) else self.useful.parts(features, self.means)

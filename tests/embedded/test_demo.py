@@ -104,7 +104,8 @@ def test_a_signal_leaves_nothing_behind(tmp_path: Path, arguments: tuple[str, ..
 
 def test_ports_of_ones_choice(tmp_path: Path) -> None:
     port, github = free_port(), free_port()
-    make = ["make", "-n", "-o", ".venv/.servable", "demo-setup", f"PORT={port}", f"GITHUB_PORT={github}"]
+    make = ["make", "--no-print-directory", "-n", "-o", ".venv/.servable", "demo-setup"]
+    make += [f"PORT={port}", f"GITHUB_PORT={github}"]
     command = subprocess.run(make, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
     assert command[1:4] == ["-m", "examples.service", "setup"]
     with demo(tmp_path, *command[3:]) as started:

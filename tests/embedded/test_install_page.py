@@ -77,7 +77,7 @@ def test_the_steps_of_the_page_lead_to_a_review(page: Page, tmp_path: Path) -> N
             assert shell.poll() is None, log.read_text()
             (review,) = pull.reviews
             assert review.author.login == f"{github.app.slug}[bot]"
-            assert {comment.path for comment in review.comments} == {"model.py", "train.py"}
+            assert {comment.path for comment in review.comments} == {"train.py"}
             assert all("```suggestion" in comment.body for comment in review.comments)
 
             assert "/ptopt status" in TEXT

@@ -88,3 +88,9 @@ def test_the_textbook_case_of_a_rule_is_worth_a_comment() -> None:
     assert not weights.admits(textbook, TEXTBOOK_WORTH + 0.1), "a threshold of the user's own counts"
     proved = Ranker(unlikely, unlikely, {}, least_right=0.85, threshold=0.4)
     assert proved.weigh(textbook).right == 0.85 and proved.admits(textbook, 0.4)
+
+
+def test_what_is_shown_as_the_threshold_has_reached_it() -> None:
+    even = Ranker(None, Head(0.2, {}), {})  # P(useful) is 0.5498
+    assert even.admits({"stated confidence": 0.8}, 0.55)
+    assert even.missed({"stated confidence": 0.8}, 0.55) == ()

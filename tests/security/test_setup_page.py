@@ -95,15 +95,19 @@ def test_what_is_asked_for_is_text(serve: Serve) -> None:
         answer = served.client.get("/setup", params={"token": TOKEN, "organization": EVIL})
         assert answer.status_code == 422
         assert "script" not in Links(answer.text).tags
-        for path in ("/setup", "/setup/callback", "/nowhere"):
+        for path, kind in (
+            ("/setup", "text/html; charset=utf-8"),
+            ("/setup/callback", "text/html; charset=utf-8"),
+            ("/nowhere", "application/problem+json"),
+        ):
             answer = served.client.get(path, params={"token": EVIL, "code": EVIL, "state": EVIL})
-            assert answer.headers["content-type"] == "application/problem+json"
-            assert "evil" not in answer.text
+            assert answer.headers["content-type"] == kind
+            assert "evil" not in answer.text and "script" not in Links(answer.text).tags
 
 
-def test_without_the_token_there_is_nothing(serve: Serve) -> None:
+def test_without_the_token_one_page_says_nothing(serve: Serve) -> None:
     with serve(**OPEN) as served:
-        nothing = served.client.get("/nowhere")
+        closed = served.client.get("/setup")
         for token in (
             "",
             "x",
@@ -113,10 +117,10 @@ def test_without_the_token_there_is_nothing(serve: Serve) -> None:
             "\udc80".encode("utf-8", "replace").decode(),
         ):
             answer = served.client.get("/setup", params={"token": token})
-            assert (answer.status_code, answer.content) == (404, nothing.content)
+            assert (answer.status_code, answer.content) == (404, closed.content)
     with serve(**OPEN | {"setup_token": None}) as served:
         answer = served.client.get("/setup", params={"token": ""})
-        assert (answer.status_code, answer.content) == (404, nothing.content)
+        assert (answer.status_code, answer.content) == (404, closed.content)
 
 
 def states() -> dict[str, str]:
