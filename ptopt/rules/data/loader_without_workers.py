@@ -17,8 +17,8 @@ from ptopt.rules.base import (
     is_literal,
     replace_node,
 )
-from ptopt.rules.shared.item_work import ItemWork, in_memory, item_work
 from ptopt.rules.shared.flow import runs_network
+from ptopt.rules.shared.item_work import ItemWork, in_memory, item_work
 from ptopt.rules.shared.loaders import (
     Loader,
     is_for_evaluation,
