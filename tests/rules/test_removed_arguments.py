@@ -39,7 +39,7 @@ REMOVED = """\
 
 def _found(removed: str, text: str = TWO_LOADERS) -> set[tuple[str, str]]:
     """(rule, what it says was taken out) on a change that only takes lines out."""
-    change = as_change("data.py", text.format(removed=removed))
+    change = as_change("data.py", text.format(removed=removed) if removed else text)
     change = dataclasses.replace(change, added=frozenset())
     config = Config.model_validate({"select": ["regressions"], "min-confidence": 0.0})
     review = review_files([change], config=config, facts=NO_FACTS, limit_to_change=True)
@@ -73,3 +73,74 @@ def test_persistent_workers_go_where_workers_stay() -> None:
     text = TWO_LOADERS.replace("drop_last=True,", "num_workers=4,", 1)
     removed = "        # - persistent_workers=True,\n        # - prefetch_factor=2,\n"
     assert _found(removed, text) == {("PTO957", "persistent_workers=True")}
+
+
+BARE = """\
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset
+
+
+class Pairs(Dataset):
+    def __init__(self, rows):
+        self.rows = rows
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, i):
+        return to_tensor(Image.open(self.rows[i]))
+
+
+def main(rows, model, optimizer):
+    loader = DataLoader(
+        # - Pairs(rows), 32, num_workers=8, pin_memory=True, persistent_workers=True
+        {written}
+    )
+    for x in loader:
+        loss = model(x.to("cuda")).mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+ON_ONE_LINE = """\
+    loader = DataLoader(
+        # - Pairs(rows), 32, num_workers=8, pin_memory=True, persistent_workers=True
+        {written}
+    )
+"""
+
+
+def _comment(text: str) -> tuple[str, float]:
+    """The rule that the comment on the loader is about, and its confidence."""
+    config = Config.model_validate({"min-confidence": 0.0})
+    review = review_files([as_change("train.py", text)], config=config, facts=NO_FACTS, limit_to_change=True)
+    found = [
+        f
+        for f in review.findings
+        if f.span.start >= 16 and {p.rule for p in f.places()} & {"PTO301", "PTO956"}
+    ]
+    return found[0].rule, found[0].confidence
+
+
+@pytest.mark.parametrize("written", ["Pairs(rows), 32, num_workers=0", "Pairs(rows), 32", "Pairs(rows), 16"])
+def test_workers_among_bare_arguments_lead_the_comment(written: str) -> None:
+    rule, confidence = _comment(BARE.format(written=written))
+    assert rule == "PTO956"
+    assert confidence >= 0.7
+
+
+def test_workers_of_a_call_on_one_line_lead_the_comment_when_dropped() -> None:
+    text = BARE.replace(
+        ON_ONE_LINE,
+        "    # - loader = DataLoader(Pairs(rows), 32, num_workers=8)\n    loader = DataLoader({written})\n",
+    )
+    rule, confidence = _comment(text.format(written="Pairs(rows), 32"))
+    assert rule == "PTO956"
+    assert confidence >= 0.7
+
+
+def test_workers_of_an_inner_call_are_not_those_of_the_outer_one() -> None:
+    removed = "Pairs(rows), 32, num_workers=8, pin_memory=True, persistent_workers=True"
+    text = BARE.replace(removed, "read(rows, num_workers=8), 32").format(written="Pairs(rows), 32")
+    assert "PTO956" not in {rule for rule, _ in _found("", text)}

@@ -62,7 +62,7 @@ class EvaluationRecordsGraph(Rule):
     family = "autograd"
     severity = Severity.HIGH
     triggers = (
-        "eval", "val", "test", "predict", "infer", "generate", "sampl", "collect", "rollout", "str", "encode", "numpy",
+        "eval", "val", "test", "predict", "infer", "embed", "generate", "sampl", "collect", "rollout", "str", "encode", "numpy",
         "detach", "item",
     )  # fmt: skip
     partly: ClassVar[frozenset[str]] = frozenset({"inference_mode"})

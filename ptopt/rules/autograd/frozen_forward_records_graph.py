@@ -31,8 +31,8 @@ class FrozenForwardRecordsGraph(Rule):
     memory that the trained network needs at the same moment. Under `torch.no_grad()` nothing is kept.
 
     ## When this is wrong
-    When the network runs with gradients too inside the same `torch.autocast` region (its weights are cached there
-    as they were cast under `no_grad`).
+    When the same `torch.autocast` block also trains this network: autocast keeps the weights that it cast under
+    `no_grad` until the block ends, so the later pass would give them no gradients.
 
     ## Example
     ```python
@@ -50,7 +50,7 @@ class FrozenForwardRecordsGraph(Rule):
     ```
 
     ## Fix safety
-    Unsafe: the network must not run with gradients in the same `torch.autocast` region.
+    Unsafe: the network must not be trained in the same `torch.autocast` block.
 
     ## Sources
     - [Autograd mechanics: locally disabling gradient computation](https://docs.pytorch.org/docs/stable/notes/autograd.html)
@@ -62,7 +62,7 @@ class FrozenForwardRecordsGraph(Rule):
     severity = Severity.HIGH
     triggers = (".detach()", ".eval()")
     nodes = (ast.Call,)
-    when_wrong = "the network also runs with gradients inside the same autocast region"
+    when_wrong = "the same autocast block also trains this network, whose weights would then get no gradients"
 
     VALID = (
         """
@@ -280,7 +280,7 @@ class FrozenForwardRecordsGraph(Rule):
             f"its activations sit in memory. Run `{path}` under `with torch.no_grad():`.",
             0.85 if named and trains else 0.7 if trains else 0.5,
             tuple(Evidence(cut.lineno, "the result is only used detached") for cut in cuts),
-            wrap(statement, f"`{path}` does not also run with gradients in the same autocast region", file)
+            wrap(statement, f"`{path}` is not trained in the same autocast block", file)
             if isinstance(statement, ast.Assign)
             else None,
             facts={
@@ -313,7 +313,7 @@ def _untrained(node: ast.Call, path: str, named: bool, file: SourceFile) -> Iter
         "in evaluation mode and in no optimizer of this file: its activations and gradients take memory and time for nothing. "
         f"Run `{path}` under `with torch.no_grad():`.",
         0.85 if named and pretrained else 0.65,
-        fix=wrap(statement, f"`{path}` does not also run with gradients in the same autocast region", file)
+        fix=wrap(statement, f"`{path}` is not trained in the same autocast block", file)
         if isinstance(statement, ast.Assign)
         else None,
         facts={"trains": 1.0, "frozen_name": float(named), "optimised": 0.0, "evaluated": 1.0},

@@ -40,13 +40,33 @@ def load_of(call: ast.Call, file: SourceFile, depth: int = _DEPTH) -> Load | Non
     """What the call loads: itself, or the function that it runs, which keeps nothing."""
     name = file.imports.qualified(call.func) or ast.unparse(call.func)
     if _LOADS.search(name):
-        return None if _LIGHT.search(name) else Load(call, file, None)
+        return None if _LIGHT.search(name) or _of_the_request(call, file) else Load(call, file, None)
     found = file.definition_of(call) if depth else None
     if found is None:
         return None
     other, function = found
     load = _loaded_in(function, other, depth - 1)
     return Load(load.call, load.file, function) if load is not None else None
+
+
+def _of_the_request(call: ast.Call, file: SourceFile) -> bool:
+    """Is it read from an upload or from bytes in memory, such as `upload.file`: what the request brings, not a file of ours?"""
+    source = call.args[0] if call.args else None
+    function = file.index.function_of(call)
+    if isinstance(source, ast.Name) and function is not None:
+        values = [bound.value for bound in file.bindings.of(function, source.id) if bound.kind == "assign"]
+        source = values[0] if len(values) == 1 else source
+    if isinstance(source, ast.Call):
+        return called_name(source) == "BytesIO"
+    root = source
+    while isinstance(root, (ast.Attribute, ast.Subscript)):
+        root = root.value
+    if not isinstance(root, ast.Name) or root is source or function is None:
+        return False
+    given = {a.arg for a in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}
+    if isinstance(source, ast.Subscript):  # `request.files["mel"]` of Flask
+        return last_name(source.value) == "files" and root.id in {"request", *given}
+    return root.id in given and last_name(source) in ("file", "stream")
 
 
 @remembered

@@ -5,8 +5,8 @@ import re
 from collections.abc import Iterator
 
 from ptopt.rules.base import Invalid, Problem, Severity, SourceFile, quote
-from ptopt.rules.data._item_work import reads_files
 from ptopt.rules.data._items import ItemRule, item_evidence
+from ptopt.rules.shared.item_work import reads_files
 from ptopt.source.index import FunctionNode
 
 _ACCESSORS = frozenset({"iloc", "loc", "at", "iat", "ix"})

@@ -17,8 +17,8 @@ from ptopt.rules.base import (
     is_literal,
     replace_node,
 )
-from ptopt.rules.data._item_work import ItemWork, in_memory, item_work
 from ptopt.rules.shared.flow import runs_network
+from ptopt.rules.shared.item_work import ItemWork, in_memory, item_work
 from ptopt.rules.shared.loaders import (
     Loader,
     is_for_evaluation,
@@ -340,7 +340,16 @@ def _decodes_to_train(loader: Loader, work: ItemWork | None, workers: ast.expr |
 
 
 def _runs_network(loop: ast.For, file: SourceFile) -> bool:
-    return any(isinstance(node, ast.Call) and runs_network(node, file) for node in walk(loop))
+    """Does its body run a network, or call a function of the repository that does?"""
+    calls = [node for node in walk(loop) if isinstance(node, ast.Call)]
+    if any(runs_network(call, file) for call in calls):
+        return True
+    called = (file.definition_of(call) for call in calls)
+    return any(
+        runs_network(call, other)
+        for other, function in filter(None, called)
+        for call in other.calls.calls_in(function)
+    )
 
 
 def _first(loop: ast.For) -> ast.AST:

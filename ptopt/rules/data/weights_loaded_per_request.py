@@ -133,6 +133,24 @@ class WeightsLoadedPerRequest(Rule):
         gr.Interface(fn=answer, inputs="image", outputs="label")
         """,
         """
+        import io
+        import torch
+        from fastapi import FastAPI, UploadFile
+
+        app = FastAPI()
+
+        def read(upload):
+            return torch.load(upload.file)
+
+        @app.post("/decode")
+        async def decode(file: UploadFile):
+            mel = torch.load(file.file)
+            other = read(file)
+            data = io.BytesIO(await file.read())
+            third = torch.load(data)
+            return model(mel, other, third)
+        """,
+        """
         import gradio as gr
         from transformers import AutoModel
 

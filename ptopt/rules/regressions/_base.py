@@ -90,7 +90,7 @@ class Loss:
 
     def survives(self, measure: re.Pattern[str], work: re.Pattern[str]) -> bool:
         """Is what stood with the measure still there: the rest of its line, most of the lines around it, or its call?"""
-        brackets = self.brackets
+        brackets = self.brackets(measure)
         if self.rewritten(measure) is not None:
             return True
         if brackets is not None and (
@@ -107,15 +107,14 @@ class Loss:
             return not rest or bool(_BLOCK.match(self.text))
         return sum(words <= written for words in around) * 2 >= len(around)
 
-    @cached_property
-    def brackets(self) -> ast.Call | ast.Dict | None:
-        """The call, or the dictionary of options, of the head file that the line was an argument of."""
+    def brackets(self, measure: re.Pattern[str]) -> ast.Call | ast.Dict | None:
+        """The call, or the dictionary of options, of the head file that the line held an argument of."""
         around = [
             node
             for node in self.file.index.of_type(ast.Call, ast.Dict)
             if isinstance(node, (ast.Call, ast.Dict)) and node.lineno < self.line <= (node.end_lineno or 0)
         ]
-        if not around or not _ARGUMENT.match(self.text):
+        if not around or not (_ARGUMENT.match(self.text) or _is_argument(measure, self.text)):
             return None
         return max(around, key=lambda node: (node.lineno, node.col_offset))
 
@@ -149,7 +148,7 @@ class Loss:
 
         Other calls of the function may have the measure still, but for those that pass the same options on.
         """
-        call = self.rewritten(measure) or self.brackets
+        call = self.rewritten(measure) or self.brackets(measure)
         if not isinstance(call, ast.Call) or has_unpacking(call) or not work.search(self.file.source(call)):
             return self
         return replace(self, first=call.lineno, last=call.end_lineno or call.lineno)
@@ -344,6 +343,18 @@ def _opened(text: str) -> str:
             head = text[: at + 1].strip()
             return head if head.endswith("(") and re.search(r"\w\($", head) else ""
     return ""
+
+
+def _is_argument(measure: re.Pattern[str], text: str) -> bool:
+    """Is the measure an argument among others on a line that holds nothing else, as in `data, 32, num_workers=8`?"""
+    found = measure.search(text)
+    if found is None or _opened(text[: found.start()]):
+        return False
+    try:
+        call = ast.parse(f"_({text.strip()})", mode="eval").body
+    except (SyntaxError, ValueError):
+        return False
+    return isinstance(call, ast.Call) and len(call.args) + len(call.keywords) > 1
 
 
 def _words(text: str) -> set[str]:

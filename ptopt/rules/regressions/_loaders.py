@@ -22,6 +22,18 @@ def switched_off(loss: Loss, argument: str) -> Loader | None:
     return None
 
 
+def left_out(loss: Loss, argument: str) -> Loader | None:
+    """The loader at the place, all of whose arguments are known, that is not given the argument any more.
+
+    Only for a call that is the place itself; a whole function may hold others that never had it.
+    """
+    for call in loss.file.calls.calls_in(loss.function):
+        loader = loader_of(call, loss.file)
+        if loader is not None and (call.lineno, call.end_lineno) == (loss.first, loss.last):
+            return loader if loader.complete and argument not in loader.arguments else None
+    return None
+
+
 def feeds_training(loader: Loader, loss: Loss) -> bool:
     """Not one for validation, tests or inference, as far as the names tell."""
     return not is_for_evaluation(loader.call, loss.file)

@@ -5,7 +5,8 @@ import re
 from ptopt.findings import TEXTBOOK
 from ptopt.rules.base import Invalid
 from ptopt.rules.regressions._base import Loss, Regression
-from ptopt.rules.regressions._loaders import switched_off, training_file
+from ptopt.rules.regressions._loaders import left_out, switched_off, training_file
+from ptopt.rules.shared.item_work import item_work
 
 
 class WorkersRemoved(Regression):
@@ -124,11 +125,16 @@ class WorkersRemoved(Regression):
     )
 
     def confidence(self, loss: Loss) -> float:
-        """Textbook: `num_workers=0` for a loader of a training on an accelerator, or of its evaluation.
+        """Textbook: `num_workers=0`, or none where each item is read or prepared, for a training on an accelerator.
 
-        Readers found each of these useful; what they found wrong was moved to options that the call takes as a whole.
+        That goes for the loader of its evaluation, too. Readers found each of the zeros useful; what they found wrong was
+        moved to options that the call takes as a whole.
         """
         return TEXTBOOK if self.is_shown(loss) and training_file(loss) is not None else self.prior
 
     def is_shown(self, loss: Loss) -> bool:
-        return switched_off(loss, "num_workers") is not None
+        if switched_off(loss, "num_workers") is not None:
+            return True
+        loader = left_out(loss, "num_workers")
+        dataset = loader.arguments.get("dataset") if loader is not None else None
+        return dataset is not None and item_work(dataset, loss.file) is not None

@@ -54,13 +54,17 @@ def loads_model(call: ast.Call, file: SourceFile) -> bool:
 
 
 def loaded_names(file: SourceFile) -> dict[str, ast.Call]:
-    """Dotted names of the file that are given a loaded model, or one put in eval mode; with the call that loads."""
+    """Names, attributes and entries (`state['model']`) that are given a loaded model, or one put in eval mode.
+
+    Each with the call that loads it.
+    """
     return file.once(_loaded_names)
 
 
 def _loaded_names(file: SourceFile) -> dict[str, ast.Call]:
     found: dict[str, ast.Call] = {}
     for assign in file.index.of_type(ast.Assign):
+        found.update(_entries(assign, file))
         call = _loader_in(assign.value, file)
         if call is None:
             continue
@@ -72,6 +76,23 @@ def _loaded_names(file: SourceFile) -> dict[str, ast.Call]:
         if isinstance(call.func, ast.Attribute) and not call.args:
             found.setdefault(ast.unparse(call.func.value), call)
     return found
+
+
+def _entries(assign: ast.Assign, file: SourceFile) -> dict[str, ast.Call]:
+    """`state['model']` of `state = {"model": load_model("turbo")}`."""
+    if not isinstance(assign.value, ast.Dict):
+        return {}
+    loaded = [
+        (key, call)
+        for key, value in zip(assign.value.keys, assign.value.values, strict=True)
+        if isinstance(key, ast.Constant) and (call := _loader_in(value, file)) is not None
+    ]
+    return {
+        f"{ast.unparse(target)}[{key.value!r}]": call
+        for target in assign.targets
+        for key, call in loaded
+        if isinstance(target, (ast.Name, ast.Attribute))
+    }
 
 
 def _loader_in(value: ast.expr, file: SourceFile) -> ast.Call | None:

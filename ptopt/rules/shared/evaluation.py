@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from ptopt.rules.base import TEXTBOOK, Evidence, SourceFile
 from ptopt.rules.shared.autograd import run_with_autograd_off, turns_autograd_off
+from ptopt.rules.shared.host_results import copies_each_to_host
 from ptopt.rules.shared.networks import (
     escapes,
     network_argument_of,
@@ -302,6 +303,8 @@ def case_of(
     if function.name == "__call__" and looped and _is_diffusion_pipeline(function, file):
         return Case("runs the whole pipeline", 0.7)
     if _INFERS.search(name):
+        if kept and not in_module and copies_each_to_host(function, [c for c, _ in calls], file):
+            return Case("collects results on the host", 0.6)
         if kept and not (_PUBLIC_INFERENCE.search(name) and _stands_alone(function, file)):
             return None  # as likely run by its training
         if kept:

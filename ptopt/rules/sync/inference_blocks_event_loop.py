@@ -18,18 +18,14 @@ from ptopt.rules.base import (
     SourceFile,
     quote,
 )
-from ptopt.rules.shared.endpoints import dotted, endpoint_decorator, loaded_names
+from ptopt.rules.shared.endpoints import dotted, endpoint_decorator
+from ptopt.rules.sync._served import RUNS, is_loaded, model_given, runs_loaded
 from ptopt.source.calls import called_name, last_name
 from ptopt.source.file import remembered
 from ptopt.source.index import FunctionNode, own_nodes
 
 _SERVES = ("fastapi", "starlette", "aiohttp", "websockets", "quart", "sanic", "tornado", "chainlit")
-_RUNS = re.compile(
-    r"^(generate\w*|transcribe\w*|encode(_\w+)?|predict\w*|infer(ence)?|forward|synthesi[sz]e\w*|tts\w*|embed\w*|detect\w*"
-    r"|classify\w*|translate\w*|chat|complete|inference_\w+|get_\w+_features|readtext|__call__)$"
-)
 _NETWORK = re.compile(r"(^|_)(model|net|network|pipe|pipeline)$", re.I)
-_NO_MODEL = re.compile(r"Tokenizer|Processor|Config|FeatureExtractor|Scheduler|tokenizer|processor")
 _ONCE = re.compile(
     r"^(main|start\w*|on_startup|lifespan|setup|init\w*|load\w*|warm\w*|test\w*|_?prepare\w*|run_all)$|benchmark|_main$"
 )
@@ -134,6 +130,29 @@ class InferenceBlocksEventLoop(Rule):
             return len(tokenizer.encode(text))
         """,
         """
+        import asyncio
+        import whisper
+        from fastapi import FastAPI
+
+        app = FastAPI()
+        state = {"model": whisper.load_model("base"), "name": "base"}
+
+        def stream(model, clips):
+            for clip in clips:
+                yield model.transcribe(clip)
+
+        def count(model):
+            return len(list(model.parameters()))
+
+        @app.post("/transcribe")
+        async def transcribe(file: UploadFile):
+            data = await file.read()
+            mel = torch.tensor(json.loads(data.decode("utf-8")))
+            result = await asyncio.to_thread(whisper.decode, state["model"], mel)
+            count(state["model"])
+            return StreamingResponse(stream(state["model"], result)), state["name"].encode()
+        """,
+        """
         async def main():
             model = whisper.load_model("base")
             print(model.transcribe("a.wav"))
@@ -196,6 +215,38 @@ class InferenceBlocksEventLoop(Rule):
             async def chat(request: Request):
                 body = await request.json()
                 return {"text": answer(body["prompt"])}  # !
+            """
+        ),
+        Invalid(
+            """
+            import whisper
+            from fastapi import FastAPI
+
+            app = FastAPI()
+            state = {"model": whisper.load_model("base")}
+
+            def label(network, mel):
+                return network.detect_language(mel)
+
+            @app.post("/language")
+            async def language(request: Request):
+                mel = torch.tensor(await request.json())
+                return label(state["model"], mel)  # !
+
+            @app.post("/text")
+            async def text(request: Request):
+                mel = torch.tensor(await request.json())
+                return whisper.decode(state["model"], mel).text  # !
+
+            @app.post("/one")
+            async def one(request: Request):
+                mel = torch.tensor(await request.json())
+                return state["model"].decode(mel).text  # !
+
+            @app.post("/file")
+            async def of_file(request: Request):
+                name = await request.body()
+                return state["model"].transcribe(name.decode())["text"]  # !
             """
         ),
         Invalid(
@@ -281,14 +332,8 @@ def _model_run_in(function: FunctionNode, file: SourceFile) -> ast.Call | None:
 
 def _runs_model(call: ast.Call, file: SourceFile) -> bool:
     """Does it run a model that this file loads or puts in eval mode, or a network with autograd off?"""
-    func = call.func
-    made = loaded_names(file)
-    owner = func.value if isinstance(func, ast.Attribute) and _RUNS.search(func.attr) else None
-    for expr in (func, owner):
-        loader = made.get(ast.unparse(expr)) if expr is not None else None
-        if loader is not None:
-            return not _NO_MODEL.search(file.source(loader.func))
-    return _is_network(call, file)
+    known = runs_loaded(call, file)
+    return _is_network(call, file) if known is None else known
 
 
 def _is_network(call: ast.Call, file: SourceFile) -> bool:
@@ -296,7 +341,7 @@ def _is_network(call: ast.Call, file: SourceFile) -> bool:
     func = call.func
     if not dotted(func) or file.calls.resolve(call) is not None or file.imports.qualified(func):
         return False
-    owner = func.value if isinstance(func, ast.Attribute) and _RUNS.search(func.attr) else func
+    owner = func.value if isinstance(func, ast.Attribute) and RUNS.search(func.attr) else func
     return file.values.of(owner).kind == "module" or bool(_NETWORK.search(last_name(owner)))
 
 
@@ -304,8 +349,12 @@ def _is_sure(call: ast.Call, file: SourceFile) -> bool:
     """Is it known to be a model, by what loads it or by autograd, which is off?"""
     func = call.func
     owner = func.value if isinstance(func, ast.Attribute) else func
-    made = loaded_names(file)
-    return ast.unparse(func) in made or ast.unparse(owner) in made or file.context.grad_off(call)
+    return (
+        is_loaded(func, file)
+        or is_loaded(owner, file)
+        or model_given(call, file) is not None
+        or file.context.grad_off(call)
+    )
 
 
 def _deferred(call: ast.Call, file: SourceFile) -> bool:

@@ -14,13 +14,15 @@ from ptopt.source.file import SourceFile
 from ptopt.source.index import FunctionNode
 
 _READS = re.compile(
-    r"(^|\.)(open|imread|imdecode|read_image|decode_image|decode_jpeg|read_video|pil_loader|VideoReader|VideoCapture|File)$"
+    r"(^|\.)(open|imread|imdecode|read_image|decode_image|decode_jpeg|read_video|pil_loader|VideoReader|VideoCapture|File"
+    r"|(load|read)_(audio|wav|waveform|image|video))$"
     r"|^(np|numpy|torch|torchaudio|librosa|pickle|json|sitk|nib|tifffile|zarr)(\.\w+)*\.load$"
     r"|^(sf|soundfile|skimage\.io|imageio|sitk|pd|pandas)\.(read|imread|ReadImage|read_\w+)$"
 )
 _WORKS = re.compile(
     r"(^|[._])(transforms?|augment\w*|tokenize|preprocess|processor)(_\w+)?$|(^|[._])tokenizer(\.\w+)?$"
 )
+_SPECTRUM = re.compile(r"(^|[._])(log_?)?(mel_?)?spectrogram$", re.I)  # costs more than tokenising a text
 _IN_MEMORY = frozenset(
     "MNIST FashionMNIST KMNIST EMNIST QMNIST CIFAR10 CIFAR100 SVHN STL10 USPS SEMEION FakeData".split()
 )
@@ -84,7 +86,7 @@ def _of_call(call: ast.Call, file: SourceFile, depth: int) -> ItemWork | None:
 
 
 def _of_class(cls: ast.ClassDef, file: SourceFile) -> ItemWork | None:
-    """Work in the class's `__getitem__`, or in the methods that it calls."""
+    """Work in the class's `__getitem__`, or in the methods that it calls: what costs most of it."""
     getitem = file.calls.method(cls, "__getitem__")
     if getitem is None or "IterableDataset" in {file.source(b).rpartition(".")[2] for b in cls.bases}:
         return None
@@ -92,11 +94,14 @@ def _of_class(cls: ast.ClassDef, file: SourceFile) -> ItemWork | None:
     if any(move_of(call, file) is not None for call in calls):
         return None  # items on a device cannot come from worker processes
     found: ItemWork | None = None
+    spectral = False
     for call in calls:
         name = file.source(call.func)
         if _READS.search(name) and not _cached(call, file):
             return ItemWork(f"`{cls.name}` calls `{_short(name)}`", call.lineno, "heavy")
-        if found is None and _WORKS.search(name):
+        spectrum = bool(_SPECTRUM.search(name))
+        if spectrum and not spectral or found is None and _WORKS.search(name):
+            spectral = spectrum
             found = ItemWork(f"`{cls.name}` calls `{_short(name)}`", call.lineno, "light")
     return found
 
