@@ -263,8 +263,8 @@ def tf32(setup: Setup) -> Measure:
         state = State.ON if value.value else State.OFF
         return _measure(key, title, state, f"`tf32` is {value.value}{_note(value)}", value)
     pin = setup.facts.span("torch")
-    if setup.facts.excludes("torch", "1.7"):
-        return setup.not_applicable(key, title, f"torch has it since 1.7; the project needs {pin}")
+    if why := setup.lacking("allow_tf32"):
+        return setup.not_applicable(key, title, why)
     if not found and any(setup.facts.divided("torch", version) for version in ("1.7", "1.12")):
         why = f"{pin}: torch 1.7 to 1.11 have it on by default, later ones off"
         return Measure(key, title, State.UNKNOWN, why, setup.where())
@@ -295,8 +295,7 @@ def _tf32(setup: Setup) -> Iterator[Candidate]:
 
 def compiled(setup: Setup) -> Measure:
     key, title = "compile", "torch.compile"
-    if setup.facts.excludes("torch", "2.0"):
-        why = f"torch has it since 2.0; the project needs {setup.facts.span('torch')}"
+    if why := setup.lacking("torch.compile"):
         return setup.not_applicable(key, title, why)
     found = list(_compiles(setup))
     if setup.framework in ("transformers", "TRL") and not any(c.value.truth for c in found):
