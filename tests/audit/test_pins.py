@@ -237,3 +237,27 @@ def test_what_advice_needs_is_looked_up_where_the_wheels_are_checked() -> None:
         named = {name for name in named_in(advice.action) if ADDED[name].package == "torch"}
         assert named <= stated, key
         assert not {name for name in named_in(advice.older) if ADDED[name].package == "torch"}, key
+
+
+@pytest.mark.parametrize(("version", "name"), [("0.7.5", "32 "), ("2.1.0", "32-true ")])
+def test_the_default_precision_has_the_name_of_the_version(audited: Auditor, version: str, name: str) -> None:
+    train = """
+        import torch
+        from torch import nn
+        from pytorch_lightning import LightningModule, Trainer
+
+
+        class System(LightningModule):
+            def __init__(self):
+                super().__init__()
+                self.net = nn.Linear(512, 512)
+
+            def training_step(self, batch, number):
+                return self.net(batch).square().mean()
+
+
+        if __name__ == "__main__":
+            Trainer(max_epochs=3).fit(System())
+    """
+    found = rows(audited, {"train.py": train, "requirements.txt": f"pytorch-lightning=={version}\n"})
+    assert f"`precision` is {name}" in found["precision"].detail

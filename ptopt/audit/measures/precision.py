@@ -25,7 +25,7 @@ def mixed_precision(setup: Setup) -> Measure:
     if setup.framework in ("transformers", "TRL"):
         return _of_trainer(setup, key, title)
     if setup.framework == "Lightning":
-        value = lightning_argument(setup, "precision", "32-true")
+        value = lightning_argument(setup, "precision", _full_by_default(setup))
         return _of_value(setup, key, title, value, "`precision`")
     if setup.framework == "Fabric":
         lite = [
@@ -39,7 +39,10 @@ def mixed_precision(setup: Setup) -> Measure:
             if setup.runs(*pair).truth is not False
         ]
         value = keyword_value(
-            setup, calls, "precision", Value(True, "32-true", "default of Fabric for `precision`")
+            setup,
+            calls,
+            "precision",
+            Value(True, _full_by_default(setup), "default of Fabric for `precision`"),
         )
         return _of_value(setup, key, title, value, "`precision`")
     if setup.framework == "Accelerate":
@@ -56,6 +59,11 @@ def mixed_precision(setup: Setup) -> Measure:
     return setup.decide(
         key, title, _autocasts(setup), "float32 throughout: no autocast, no half-precision model", blind=blind
     )
+
+
+def _full_by_default(setup: Setup) -> str:
+    """How Lightning calls float32: its `32-true` came with `bf16-mixed`."""
+    return "32" if setup.lacking("bf16-mixed") else "32-true"
 
 
 def _of_trainer(setup: Setup, key: str, title: str) -> Measure:
