@@ -17,6 +17,7 @@ _DTYPE = re.compile(r"(bfloat16|float16|\bhalf\b|bf16|fp16)")
 _HALF_TYPE = re.compile(r"torch\.(bfloat16|float16|half)\b|\.autocast\b(?!\()")
 _HELPER = re.compile(r"attention$|_fn$|_func$|^F\.|^torch\.")
 _MODULES = re.compile(r"\.(named_)?(modules|children)$")
+HALF_WEIGHTS = "half-precision weights without autocast, so not mixed: "
 _FULL = ("32", "32-true", "no", "none", "fp32", "float32", "64", "64-true", "tf32")
 
 
@@ -120,7 +121,7 @@ def _autocasts(setup: Setup) -> Iterator[Candidate]:
     for module, call in setup.calls("half", "bfloat16"):
         receiver = dotted_name(call.func.value) if isinstance(call.func, ast.Attribute) else ""
         if not call.args and re.search(r"model|net\b|module", receiver) and _in_training(module, call):
-            yield setup.site(module, call, f"`{receiver}.{_last(call)}()`")
+            yield setup.site(module, call, f"{HALF_WEIGHTS}`{receiver}.{_last(call)}()`")
         elif not call.args and (loop := _over_modules(module, call, receiver)) is not None:
             yield replace(setup.site(module, loop, f"`{receiver}.{_last(call)}()` for the modules of the network"),
                           place=setup.place(module, call))  # fmt: skip
@@ -130,7 +131,9 @@ def _autocasts(setup: Setup) -> Iterator[Candidate]:
         if re.search(r"(^|\.)(model|net|unet|transformer)$", receiver) and any(
             re.fullmatch(r"torch\.(bfloat16|float16|half)", text) for text in texts
         ):
-            yield setup.site(module, call, f"`{receiver}` in {next(t for t in texts if 'torch.' in t)}")
+            yield setup.site(
+                module, call, f"{HALF_WEIGHTS}`{receiver}` in {next(t for t in texts if 'torch.' in t)}"
+            )
     for module, call in setup.calls("set_default_dtype", "set_default_tensor_type"):
         text = text_of(call)
         if _DTYPE.search(text):
@@ -148,7 +151,7 @@ def _autocasts(setup: Setup) -> Iterator[Candidate]:
             given = setup.keyword(call, name)
             if given is not None and text_of(given) not in ("'auto'", '"auto"'):
                 yield setup.site(
-                    module, call, f"weights loaded with `{name}`", _half(setup, module, call, name)
+                    module, call, f"{HALF_WEIGHTS}loaded with `{name}`", _half(setup, module, call, name)
                 )
 
 

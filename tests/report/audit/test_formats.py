@@ -261,5 +261,7 @@ def test_a_setting_of_a_configuration_has_the_figure_of_the_rule_about_code(form
         shown = dataclasses.replace(audit, gaps=(), findings=(Weighed(finding, Level.LOW, "seldom"),))
         return " ".join(render(form, shown).replace("\\", "").split())
 
-    assert "Expected: no figure for a GPU; 6.6–6.7× faster on the forward and backward pass" in rendered(setting)
+    assert "Expected: no figure for a GPU; 6.6–6.7× faster on the forward and backward pass" in rendered(
+        setting
+    )
     assert "Expected: no published figure" in rendered(other)
