@@ -454,7 +454,7 @@ def _settle(
         disk_lines={file.path: file.disk_lines for file in results if file.disk_lines is not None},
         in_baseline=tuple(sorted(old, key=Finding.sort_key)),
         quieted=tuple(f for f in quieted if f not in shown),
-        left_out=counted_left_out(results, comments, config, one_per_cause, muted, budget),
+        left_out=counted_left_out(results, comments, config, muted, budget),
         model=record,
         asked=config.asked,
     )
