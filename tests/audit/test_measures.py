@@ -392,3 +392,24 @@ def test_weights_in_half_precision_are_no_mixed_precision(audited: Auditor) -> N
     (row,) = (m for m in mixed.entries[0].measures if m.key == "precision")
     assert row.detail.startswith("autocast")
     assert "Mixed precision" in {good.title for good in mixed.good}
+
+
+def test_a_finding_of_high_severity_in_an_evaluation_is_critical(audited: Auditor) -> None:
+    """A review calls it high: below advice about one flag it would not be read."""
+    audit = audited(
+        {
+            "evaluate.py": """
+                import torch
+
+
+                def evaluate(model, loader):
+                    model.eval()
+                    right = 0
+                    for images, labels in loader:
+                        right += (model(images.cuda()).argmax(1) == labels.cuda()).sum()
+                    return right
+            """
+        }
+    )
+    (found,) = (w for w in audit.findings if w.finding.rule == "PTO501")
+    assert (found.finding.severity, found.level, found.reason) == ("high", "critical", "for each batch")
