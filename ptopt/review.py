@@ -447,6 +447,7 @@ def _settle(
         unused_suppressions=tuple(sorted(unused)),
         files_reviewed=sum(file.reviewed for file in results),
         reviewed=tuple(sorted(file.path for file in results if file.reviewed)),
+        partly=sum(file.reviewed and config.switches_off_at(file.path) for file in results),
         config_path=config.origin,
         sources={path: texts[path] for path in dict.fromkeys(f.path for f in shown) if path in texts},
         dropped=tuple(sorted(dropped, key=Finding.sort_key)),
