@@ -202,6 +202,10 @@ class Config(BaseModel):
             for glob, rules in self.per_path_ignores.items()
         )
 
+    def switches_off_at(self, path: str) -> bool:
+        """Do `per-path-ignores` switch rules off for the file at `path`?"""
+        return any(rules and parse_glob(glob).matches(path) for glob, rules in self.per_path_ignores.items())
+
     def why_skipped(self, path: str) -> str | None:
         """None: the file is reviewed; else the reason, in words. `path` is relative to the repository root."""
         if self.include and _first_match(self.include, path) is None:

@@ -295,6 +295,7 @@ class Review:
     unused_suppressions: tuple[UnusedSuppression, ...] = ()
     files_reviewed: int = 0
     reviewed: tuple[str, ...] = ()  # their paths
+    partly: int = 0  # of them those for which the configuration switches rules off by their path
     config_path: str = ""  # "" when the defaults are in force
     # Path -> the code of each file with a finding, line by line as on disk.
     sources: dict[str, str] | None = None

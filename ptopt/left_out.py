@@ -24,11 +24,13 @@ def counted_left_out(
     results: Sequence[FileResult],
     comments: Sequence[Finding],
     config: Config,
-    one_per_cause: bool,
     muted: Collection[str],
     limit: int | None,
 ) -> LeftOut | None:
-    """What stands below the conditions of a comment; None where nothing does. `comments` are those that meet them."""
+    """What stands below the conditions of a comment; None where nothing does. `comments` are those that meet them.
+
+    Counted are findings of one cause as one, also where the caller wants each place by itself.
+    """
     shown = lines_of(f for f in comments if f.fingerprint not in muted)
     everything: list[Finding] = []
     missed: dict[tuple[str, Span], Condition] = {}
@@ -36,12 +38,10 @@ def counted_left_out(
         proposals = [p for p in (*file.proposals, *file.left_out) if p.reported]
         if not proposals:
             continue
-        groups = grouped(proposals) if one_per_cause else [[p] for p in proposals]
-        everything += (f for f in map(merged, groups) if f.fingerprint not in muted)
+        everything += (f for f in map(merged, grouped(proposals)) if f.fingerprint not in muted)
         for finding in (p.finding for p in file.left_out):
             missed[finding.path, finding.span] = finding.missed[0]
-    if one_per_cause:
-        everything = across_files(everything)
+    everything = across_files(everything)
     all_places = lines_of(everything)
     # What is not in the list misses the threshold: a model, or people, moved it there.
     places = Counter(missed.get(key, Condition.CONFIDENCE) for key in all_places - shown)

@@ -447,6 +447,7 @@ def _settle(
         unused_suppressions=tuple(sorted(unused)),
         files_reviewed=sum(file.reviewed for file in results),
         reviewed=tuple(sorted(file.path for file in results if file.reviewed)),
+        partly=sum(file.reviewed and config.switches_off_at(file.path) for file in results),
         config_path=config.origin,
         sources={path: texts[path] for path in dict.fromkeys(f.path for f in shown) if path in texts},
         dropped=tuple(sorted(dropped, key=Finding.sort_key)),
@@ -454,7 +455,7 @@ def _settle(
         disk_lines={file.path: file.disk_lines for file in results if file.disk_lines is not None},
         in_baseline=tuple(sorted(old, key=Finding.sort_key)),
         quieted=tuple(f for f in quieted if f not in shown),
-        left_out=counted_left_out(results, comments, config, one_per_cause, muted, budget),
+        left_out=counted_left_out(results, comments, config, muted, budget),
         model=record,
         asked=config.asked,
     )

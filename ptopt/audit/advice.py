@@ -11,6 +11,7 @@ from ptopt.audit.measures.memory import ONLY_PATCHES
 from ptopt.audit.measures.saving import NOTHING_SAVED
 from ptopt.audit.published import worth
 from ptopt.audit.values import EntryPoint, Gap, Level, Measure, State
+from ptopt.project.added import ADDED
 from ptopt.project.facts import NO_FACTS, ProjectFacts
 
 
@@ -22,6 +23,8 @@ class Advice:
     phase: int  # 1: a line or a flag; 2: an afternoon; 3: larger
     effort: str
     speeds_up: str
+    newer: str = ""  # what of the action, by its name in `ptopt.project.added`, an older library lacks
+    older: str = ""  # the action without it
 
 
 ADVICE: dict[str, Advice] = {
@@ -104,6 +107,7 @@ ADVICE: dict[str, Advice] = {
         "Put `@torch.inference_mode()` or `@torch.no_grad()` on the evaluation.",
         "the evaluation needs gradients",
         1, "one line", "evaluation",
+        "inference_mode", "Put `@torch.no_grad()` on the evaluation.",
     ),
     "distributed": Advice(
         Level.MODERATE,
@@ -128,6 +132,8 @@ ADVICE: dict[str, Advice] = {
         "Log throughput and GPU utilisation, and profile some steps with `torch.profiler` before larger changes.",
         "somebody watches the runs by other means",
         2, "an hour", "nothing by itself: it shows what to do next",
+        "torch.profiler",
+        "Log throughput and GPU utilisation, and profile some steps with `torch.autograd.profiler` before larger changes.",
     ),
 }  # fmt: skip
 
@@ -137,10 +143,18 @@ _CAME_WITH = re.compile(r"came with (\w+) (\d[\d.]*\d)")  # as the rows say it
 _DATA_PARALLEL = re.compile(r"^(?!.*\b(no|not|nor|neither|without)\b).*(?<!\w)DataParallel", re.I)
 
 
-# Measure -> the torch that first has what the advice names.
-_SINCE = {
-    "precision": "1.10", "tf32": "1.12", "attention": "2.0", "fused_optimizer": "2.0", "channels_last": "1.5",
+# Measure -> what its advice cannot do without, by its name in `ptopt.project.added`.
+NEEDS = {
+    "precision": "torch.autocast", "tf32": "set_float32_matmul_precision", "attention": "scaled_dot_product_attention",
+    "compile": "torch.compile", "persistent_workers": "persistent_workers", "fused_optimizer": "fused=True",
+    "set_to_none": "set_to_none", "channels_last": "torch.channels_last",
 }  # fmt: skip
+
+
+def _is_too_new(key: str, facts: ProjectFacts) -> bool:
+    """Does no version that the project admits have what the advice needs?"""
+    added = ADDED.get(NEEDS.get(key, ""))
+    return added is not None and facts.excludes(added.package, added.version)
 
 
 def too_new(entries: tuple[EntryPoint, ...], facts: ProjectFacts) -> tuple[str, ...]:
@@ -149,9 +163,7 @@ def too_new(entries: tuple[EntryPoint, ...], facts: ProjectFacts) -> tuple[str, 
         measure.title
         for entry in entries
         for measure in entry.measures
-        if facts.excludes("torch", _SINCE.get(measure.key, "0"))
-        and measure.key in _SINCE
-        and is_gap(entry, measure)
+        if _is_too_new(measure.key, facts) and is_gap(entry, measure)
     )
     if not left_out:
         return ()
@@ -169,7 +181,7 @@ def gaps(
     """
     found = []
     for key, advice in ADVICE.items():
-        if key in _SINCE and facts.excludes("torch", _SINCE[key]):
+        if _is_too_new(key, facts):
             continue
         missing = [
             (entry, m)
@@ -183,7 +195,7 @@ def gaps(
         places = tuple(dict.fromkeys(place for _, m in missing for place in m.evidence))
         found.append(
             Gap(
-                key, missing[0][1].title, min((_level(key, entry) for entry, _ in missing), key=list(Level).index), _action(advice, [m for _, m in missing]), advice.wrong_if,
+                key, missing[0][1].title, min((_level(key, entry) for entry, _ in missing), key=list(Level).index), _action(advice, [m for _, m in missing], facts), advice.wrong_if,
                 tuple(dict.fromkeys(entry.path for entry, _ in missing)), places[:_MOST_PLACES], worth(key),
             )
         )  # fmt: skip
@@ -191,8 +203,11 @@ def gaps(
     return tuple(sorted(found, key=lambda gap: (order.index(gap.level), -len(gap.entries))))
 
 
-def _action(advice: Advice, measures: Sequence[Measure]) -> str:
-    """What to do, for what the rows say: where a library is too old everywhere, to take a newer one first."""
+def _action(advice: Advice, measures: Sequence[Measure], facts: ProjectFacts) -> str:
+    """What to do, for what the rows say: where a library is too old everywhere, to take a newer one first, or what it has."""
+    newer = ADDED[advice.newer] if advice.newer else None
+    if newer is not None and facts.excludes(newer.package, newer.version):
+        return advice.older
     versions = [_CAME_WITH.search(measure.detail) for measure in measures]
     if all(versions):
         library, version = max((m[1], m[2]) for m in versions if m is not None)

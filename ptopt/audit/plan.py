@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ptopt.audit.advice import ADVICE, measure_of
+from ptopt.audit.measures.precision import HALF_WEIGHTS
 from ptopt.audit.values import EntryPoint, Gap, Good, Level, Measure, Phase, Place, State, Step, Weighed
 from ptopt.findings import Safety
 
@@ -74,6 +75,11 @@ def _waits(measure: Measure) -> bool:
     return measure.key == "saving" and not measure.by_model and "asynchronous" not in measure.detail
 
 
+def _is_half(measure: Measure) -> bool:
+    """Are the weights themselves in half precision? It saves memory and time, and may lose small updates."""
+    return measure.key == "precision" and measure.detail.startswith(HALF_WEIGHTS)
+
+
 def good(entries: tuple[EntryPoint, ...]) -> tuple[Good, ...]:
     """The measures that are on, and where."""
     found = []
@@ -81,7 +87,9 @@ def good(entries: tuple[EntryPoint, ...]) -> tuple[Good, ...]:
         on = [
             (entry, m)
             for entry in entries
-            if (m := measure_of(entry, key)) is not None and m.state is State.ON and not _waits(m)
+            if (m := measure_of(entry, key)) is not None
+            and m.state is State.ON
+            and not (_waits(m) or _is_half(m))
         ]
         if on:
             details = tuple(dict.fromkeys(m.detail for _, m in on))[:3]

@@ -19,6 +19,7 @@ from ptopt.audit.live import Live
 from ptopt.audit.modules import Module, dotted_name
 from ptopt.audit.tables import entry_of
 from ptopt.audit.values import Measure, Place, State
+from ptopt.project.added import ADDED
 from ptopt.project.facts import ProjectFacts
 
 T = TypeVar("T")
@@ -229,6 +230,13 @@ class Setup:
     def where(self) -> tuple[Place, ...]:
         """Where the training starts: the evidence of what is absent."""
         return () if self.start is None else (self.place(*self.start),)
+
+    def lacking(self, name: str, said: str = "it") -> str:
+        """Why nothing can be said of `name` of `ptopt.project.added`: no version that the project admits has it; else ""."""
+        added = ADDED[name]
+        if not self.facts.excludes(added.package, added.version):
+            return ""
+        return f"{added.package} has {said} since {added.version}; the project needs {self.facts.span(added.package)}"
 
     def not_applicable(self, key: str, title: str, why: str) -> Measure:
         return Measure(key, title, State.NOT_APPLICABLE, why)

@@ -37,8 +37,10 @@ def weighed(finding: Finding, sure: float, entries: tuple[EntryPoint, ...]) -> W
         return Weighed(finding, Level.LOW, "below the confidence from which a review comments")
     if finding.name == "full-precision-training" and entries and not _is_trained(finding.path, entries):
         return Weighed(finding, Level.LOW, "no listed script is known to train here")
-    if finding.severity is Severity.HIGH and each_step:
-        return Weighed(finding, Level.CRITICAL, "on every step")
+    if (
+        finding.severity is Severity.HIGH and often
+    ):  # what a review calls high is not below advice of one line
+        return Weighed(finding, Level.CRITICAL, "on every step" if each_step else "for each batch")
     if finding.severity is not Severity.LOW and often:
         how = "on every step" if each_step else "for each batch"
         return Weighed(finding, Level.MODERATE, how)

@@ -50,7 +50,7 @@ def fix(
     """
     from ptopt.baseline import read_baseline
     from ptopt.change import whole_file
-    from ptopt.findings import NotReviewed, Safety
+    from ptopt.findings import NotReviewed, Safety, places_of
     from ptopt.fixes import fix_file
     from ptopt.inputs import change_between, neighbours_in, repository_root
     from ptopt.ranking import across_files
@@ -104,6 +104,7 @@ def fix(
     fixed: list[Finding] = []  # of what `check` shows
     more: list[Finding] = []  # of what only their fixes brought up
     left: list[Finding] = []
+    beside = 0  # places that were fixed and have another finding, which stood behind the first one
     after = b"" if stdin is None else stdin.data
     for file in progress(files, None):
         if isinstance(file, NotReviewed):
@@ -113,8 +114,9 @@ def fix(
             continue
         if change is None:
             result = fix_file(file, review_one, unsafe=unsafe, most_rounds=_MOST_ROUNDS)
-            if result.left:  # counted as `check` counts
-                left += review_one(whole_file(file.path, result.after), True).findings
+            # counted as `check` counts
+            remaining = review_one(whole_file(file.path, result.after), True).findings if result.left else ()
+            left += remaining
         else:
             listed = of_the_change(changed[file.path])
             shown = frozenset((p.rule, p.span.start) for finding in listed for p in finding.places())
@@ -130,7 +132,10 @@ def fix(
                 if change is None
                 else of_the_change(changed[file.path])
             )
-            (more if number else fixed).extend(_at(several, each.places))
+            here = _at(several, each.places)
+            (more if number else fixed).extend(here)
+            if change is None and len(result.rounds) == 1:
+                beside += max(0, places_of(remaining) + places_of(here) - places_of(several))
         results.append(dataclasses.replace(result, before=b"", after=b""))
         if diff:
             _write_diff(result)
@@ -148,6 +153,9 @@ def fix(
     if not results:
         done = "Nothing to fix"
     rest = [f"{counted(left)} left"] if left else []
+    rest += (
+        [f"of them {count(beside, 'place')} with a second finding, beside the fixed one"] if beside else []
+    )
     assuming = sum(1 for finding in left if finding.fix is not None and finding.fix.safety is Safety.UNSAFE)
     rest += [f"{assuming:,} with an unsafe fix (`--unsafe`)"] if assuming and not unsafe else []
     lost.update(item.path for item in skipped)

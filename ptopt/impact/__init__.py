@@ -38,6 +38,10 @@ _OF_SUCH_CODE: Mapping[tuple[str, str], tuple[str, ...]] = {
 }
 # A rule -> the rule whose figures hold for it: what it sees costs the same.
 _COSTS_AS_MUCH: Mapping[str, str] = {"no-grad-removed": "evaluation-records-graph"}
+# A rule about configurations and the setting -> the rule about code that does the same.
+_SETTING_COSTS: Mapping[tuple[str, str], str] = {
+    ("debugging-left-on", "detect_anomaly"): "anomaly-detection-on",
+}
 _OF_A_STEP = re.compile(r"training step|optimizer step|epoch")
 _MANY = math.log1p(100)  # iterations, in the scale of the feature: the benchmarks run thousands
 
@@ -61,6 +65,16 @@ def _tables() -> dict[str, tuple[Impact, ...]]:
 def of_rule(name: str) -> tuple[Impact, ...]:
     """Gains of the rule with this name, our own measurements first; empty when nobody measured it."""
     return _tables().get(_COSTS_AS_MUCH.get(name, name), ())
+
+
+def on_a_cpu(name: str, symbol: str = "") -> Impact | None:
+    """What the rule is worth on a CPU, as far as that is known, for code of which no figure may be claimed on a GPU.
+
+    `symbol`: the setting of a configuration that the finding is about, where the figures of another rule hold for it.
+    """
+    rule = _SETTING_COSTS.get((name, symbol.rpartition(".")[2]), name)
+    figures = [i for i in of_rule(rule) if i.provenance == "measured" and i.device == "cpu" and i.low > 1]
+    return max(figures, key=lambda impact: impact.high, default=None)
 
 
 def of_finding(name: str, features: Mapping[str, float]) -> tuple[Impact, ...]:

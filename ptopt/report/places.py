@@ -32,13 +32,18 @@ class Also:
     when_wrong: str = ""
     impact: tuple[Impact, ...] = ()
 
+    @property
+    def said(self) -> str:
+        """In plain text: where, and what the rule says there."""
+        named = f"{self.rule} {one_line(self.name)} " if self.rule else ""
+        return f"Also {named}{self.at}{f': {one_line(self.message)}' if self.message else ''}"
+
     def plain(self) -> str:
-        said = f": {one_line(self.message)}" if self.message else ""
         if not self.rule:
-            return f"Also {self.at}{said}"
+            return self.said
         gains = "".join(f" Gain: {gain_line(i)}." for i in self.impact)
         wrong = f" Wrong if: {one_line(self.when_wrong)}" if self.when_wrong else ""
-        return f"Also {self.rule} {one_line(self.name)} {self.at}{said or '.' * bool(gains)}{gains}{wrong}"
+        return f"{self.said}{'' if self.message else '.' * bool(gains)}{gains}{wrong}"
 
     def markdown(self, longest: int = sys.maxsize) -> str:
         """With a link to the rule; `longest` in characters of each text."""

@@ -172,7 +172,11 @@ def _finding(review: Review, finding: Finding, lines: _Lines, explain: bool) -> 
         parts.append(labelled("Wrong if", wrong))
     if finding.assumes:
         parts.append(labelled("Assumes", assumed(finding)))
-    parts += [lines.prose(also.plain()) for also in others if also.rule]
+    for also in others:
+        if also.rule:  # with gain and condition on lines of their own, as those of the finding stand
+            parts.append(lines.prose(also.said))
+            parts += [labelled("  Gain", gain_line(impact)) for impact in also.impact]
+            parts += [labelled("  Wrong if", one_line(also.when_wrong))] if also.when_wrong else []
     if explain:
         parts.append(labelled("Weighed by", weighed(finding)))
     lifted = finding.missed[:1] == (Condition.CONFIDENCE,) and finding.rule not in review.asked

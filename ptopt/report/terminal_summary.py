@@ -35,6 +35,9 @@ def summary(
 
     silent = not review.findings and not review.over_limit
     yield Text(f"{outcome(review)}.", "bold green" if silent else "bold")
+    if silent and review.partly:  # `--select ALL` leaves them off, too
+        where_from = f" of {one_line(review.config_path)}" if review.config_path else ""
+        yield Text(f"per-path-ignores{where_from} switch rules off in {count(review.partly, 'file')}.", "dim")
     if review.model is not None and review.model.note:
         yield Text(MODEL_AWAY, "yellow")
         yield indented(one_line(review.model.note))

@@ -359,3 +359,57 @@ def test_what_stands_in_an_error_handler_does_not_run_by_default(audited: Audito
             loss = model(x).sum()"""
     found = measure(audited, "gradient_checkpointing", script(step=step))
     assert found.state is OFF and "only after an error" in found.detail
+
+
+def test_weights_in_half_precision_are_no_mixed_precision(audited: Auditor) -> None:
+    """AdamW steps the bfloat16 weights themselves: it is said, and not counted among what is good."""
+    train = """
+        import torch
+        from torch import nn
+        from transformers import AutoModelForCausalLM
+
+
+        def main():
+            model = AutoModelForCausalLM.from_pretrained("gpt2", torch_dtype=torch.bfloat16).cuda()
+            optimizer = torch.optim.AdamW(model.parameters())
+            for batch in load():
+                {}
+                loss.backward()
+                optimizer.step()
+
+
+        if __name__ == "__main__":
+            main()
+    """
+    plain = audited({"train.py": train.format("loss = model(**batch).loss")})
+    (row,) = (m for m in plain.entries[0].measures if m.key == "precision")
+    assert row.state is State.ON and "not mixed: loaded with `torch_dtype`" in row.detail
+    assert "Mixed precision" not in {good.title for good in plain.good}
+    assert "precision" not in {gap.key for gap in plain.gaps}
+
+    cast = 'with torch.autocast("cuda"):\n                    loss = model(**batch).loss'
+    mixed = audited({"train.py": train.format(cast)})
+    (row,) = (m for m in mixed.entries[0].measures if m.key == "precision")
+    assert row.detail.startswith("autocast")
+    assert "Mixed precision" in {good.title for good in mixed.good}
+
+
+def test_a_finding_of_high_severity_in_an_evaluation_is_critical(audited: Auditor) -> None:
+    """A review calls it high: below advice about one flag it would not be read."""
+    audit = audited(
+        {
+            "evaluate.py": """
+                import torch
+
+
+                def evaluate(model, loader):
+                    model.eval()
+                    right = 0
+                    for images, labels in loader:
+                        right += (model(images.cuda()).argmax(1) == labels.cuda()).sum()
+                    return right
+            """
+        }
+    )
+    (found,) = (w for w in audit.findings if w.finding.rule == "PTO501")
+    assert (found.finding.severity, found.level, found.reason) == ("high", "critical", "for each batch")

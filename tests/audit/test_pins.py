@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from packaging.version import Version
 
+from ptopt.audit.advice import ADVICE, NEEDS
 from ptopt.audit.values import Measure, State
+from ptopt.project.added import ADDED, named_in
 from ptopt.project.facts import NO_FACTS, read_facts
 from ptopt.project.surroundings import with_surroundings
 from tests.audit.conftest import Auditor
@@ -208,3 +211,53 @@ def test_an_argument_that_the_code_gives_stays(audited: Auditor) -> None:
     )
     found = rows(audited, {"train.py": code, "requirements.txt": "transformers==4.9.1\ntorch==1.13.1\n"})
     assert (found["tf32"].state, found["fused_optimizer"].state) == (ON, ON)
+
+
+def test_advice_asks_for_nothing_that_the_pinned_torch_lacks(audited: Auditor) -> None:
+    """torch==1.4 fills gradients with zeros and loads ahead, but has no argument that says otherwise."""
+    files = {"train.py": TRAIN, "requirements.txt": "torch==1.4.0\n"}
+    audit = audited(files)
+    found = rows(audited, files)
+    for key in ("prefetch", "set_to_none", "persistent_workers", "tf32", "compile"):
+        assert found[key].state is NOT_APPLICABLE, key
+    assert "torch has `prefetch_factor` since 1.7; the project needs torch==1.4.0" in found["prefetch"].detail
+    lacking = [
+        added
+        for added in ADDED.values()
+        if added.package == "torch" and Version(added.version) > Version("1.4")
+    ]
+    for gap in audit.gaps:
+        assert [added.name for added in lacking if added.is_named_in(gap.action)] == [], gap.key
+
+
+def test_what_advice_needs_is_looked_up_where_the_wheels_are_checked() -> None:
+    """A measure whose text names something that older libraries lack says so."""
+    for key, advice in ADVICE.items():
+        stated = {NEEDS.get(key), advice.newer} & set(ADDED)
+        named = {name for name in named_in(advice.action) if ADDED[name].package == "torch"}
+        assert named <= stated, key
+        assert not {name for name in named_in(advice.older) if ADDED[name].package == "torch"}, key
+
+
+@pytest.mark.parametrize(("version", "name"), [("0.7.5", "32 "), ("2.1.0", "32-true ")])
+def test_the_default_precision_has_the_name_of_the_version(audited: Auditor, version: str, name: str) -> None:
+    train = """
+        import torch
+        from torch import nn
+        from pytorch_lightning import LightningModule, Trainer
+
+
+        class System(LightningModule):
+            def __init__(self):
+                super().__init__()
+                self.net = nn.Linear(512, 512)
+
+            def training_step(self, batch, number):
+                return self.net(batch).square().mean()
+
+
+        if __name__ == "__main__":
+            Trainer(max_epochs=3).fit(System())
+    """
+    found = rows(audited, {"train.py": train, "requirements.txt": f"pytorch-lightning=={version}\n"})
+    assert f"`precision` is {name}" in found["precision"].detail

@@ -183,3 +183,20 @@ def test_two_fixes_on_one_line_of_the_branch_take_one_run(
     (checkout / "ops.py").write_text(f"{OPS}\n\ndef three(x):\n{line}")
     assert run("fix", "--base", "HEAD").stdout.endswith("Fixed 1 finding in 1 file.\n")
     assert "log_softmax(x, dim=2) + torch.log_softmax(x, dim=3)" in (checkout / "ops.py").read_text()
+
+
+def test_places_that_keep_another_finding_are_said(tmp_path: Path) -> None:
+    """The tensor is made on the device by the fix; that Python data are sent there shows only then."""
+    (tmp_path / "a.py").write_text(
+        "import torch\n\n\ndef detect(model, tokenizer, mel):\n    n_audio = mel.shape[0]\n"
+        "    x = torch.tensor([[tokenizer.sot]] * n_audio).to(mel.device)\n    return model.logits(x, mel)\n"
+    )
+    done = run("fix", tmp_path, "--min-confidence", "0", "--select", "PTO202,PTO235").stdout
+    assert (
+        "Fixed 1 finding in 1 file; 1 finding left, of them 1 place with a second finding, beside the fixed one"
+        in done
+    )
+    left = run(
+        "check", tmp_path, "--min-confidence", "0", "--select", "PTO202,PTO235", "--format", "concise"
+    ).stdout
+    assert "1 performance finding in 1 file" in left

@@ -67,3 +67,17 @@ def test_fixes_are_proved_or_refused(file: Path) -> None:
     assert proofs["logs"]["proved"] and proofs["logs"]["inputs"] >= 8 and proofs["logs"]["low"] >= 1.02
     assert proofs["report"]["reason"] == "input-output"
     assert proofs["columns"]["reason"] == "different" and "memory" in proofs["columns"]["why"]
+
+
+def test_what_was_left_out_is_counted_as_check_counts(tmp_path: Path) -> None:
+    """`prove` runs each place by itself; two of one cause are one finding for both commands."""
+    (tmp_path / "train.py").write_text(
+        "import torch\n\n\ndef train(model, loader, optimizer):\n    for x, y in loader:\n        optimizer.zero_grad()\n"
+        "        x = x.cuda()\n        y = y.cuda()\n        loss = model(x, y)\n        loss.backward()\n        optimizer.step()\n"
+    )
+    lines = [
+        next(line for line in run(command, tmp_path).stdout.splitlines() if "shows all" in line)
+        for command in ("check", "prove")
+    ]
+    assert lines[0] == lines[1]
+    assert " at " in lines[0]

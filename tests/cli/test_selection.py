@@ -83,3 +83,17 @@ def test_the_start_of_ids_stands_for_the_rules(tree: Path) -> None:
     assert rules() == ["PTO407"]
     (tree / ".ptopt.toml").write_text('select = ["pto1"]\n')
     assert "did you mean" in run("check", tree).stderr
+
+
+def test_what_the_configuration_leaves_out_of_a_file_is_said_where_all_rules_are_selected(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "a.py").write_text(
+        "import torch\n\n\ndef f(x):\n    return torch.log(torch.softmax(x, dim=-1))\n"
+    )
+    config = tmp_path / ".ptopt.toml"
+    config.write_text('[per-path-ignores]\n"a.py" = ["PTO407"]\n')
+    told = run("check", tmp_path, "--config", config, "--select", "ALL").stdout
+    assert "No performance findings in 1 file." in told and "switch rules off in 1 file." in told
+    config.write_text('[per-path-ignores]\n"b.py" = ["PTO407"]\n')
+    assert "switch rules off" not in run("check", tmp_path, "--config", config, "--select", "PTO101").stdout

@@ -102,12 +102,12 @@ def test_a_place_of_another_rule_is_named_with_its_rule_and_its_statement(review
     assert "  Also at line 9\n  Fix (safe" in text
     wrong = "  Wrong if: the value is needed on every step\n"
     named = "  Also PTO205 device-move-in-dataset here and at line 12"
-    assert f"{wrong}{named}: {said}. Wrong if: it must\n" in text  # after the fix, which is not its own
+    assert f"{wrong}{named}: {said}.\n    Wrong if: it must\n" in text  # after the fix, which is not its own
     assert "1 performance finding at 3 places" in text
     text = render("terminal", shown, width=150)
     assert "  Also at cell 2:9\n" in text
     assert (
-        f"  Also PTO205 device-move-in-dataset here and at cell 2:12: {said} of cell 2. Wrong if: it must\n"
+        f"  Also PTO205 device-move-in-dataset here and at cell 2:12: {said} of cell 2.\n    Wrong if: it must\n"
         in text
     )
 

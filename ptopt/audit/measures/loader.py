@@ -281,8 +281,7 @@ def pin_memory(setup: Setup) -> Measure:
 
 def persistent_workers(setup: Setup) -> Measure:
     key, title = "persistent_workers", "Persistent workers"
-    if setup.facts.excludes("torch", "1.7"):
-        why = f"torch has it since 1.7; the project needs {setup.facts.span('torch')}"
+    if why := setup.lacking("persistent_workers"):
         return setup.not_applicable(key, title, why)
     number = _setting(setup, "num_workers", 0)
     if number and all(v.truth is False for v in number):
@@ -300,6 +299,8 @@ def persistent_workers(setup: Setup) -> Measure:
 
 def prefetch(setup: Setup) -> Measure:
     key, title = "prefetch", "Prefetching"
+    if why := setup.lacking("prefetch_factor", "`prefetch_factor`"):
+        return setup.not_applicable(key, title, f"2 for each worker, fixed: {why}")
     number = _setting(setup, "num_workers", 0)
     if number and all(v.truth is False for v in number):
         return setup.not_applicable(key, title, "the loader has no workers")

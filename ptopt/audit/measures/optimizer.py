@@ -248,6 +248,8 @@ def zero_grad(setup: Setup) -> Measure:
     by_hand = None if kept else _by_hand(setup, key, title)
     if by_hand is not None:
         return by_hand
+    if why := setup.lacking("set_to_none"):
+        return setup.not_applicable(key, title, why)
     if kept:
         return Measure(
             key, title, State.OFF, "`zero_grad(set_to_none=False)` fills them with zeros", tuple(kept)[:4]

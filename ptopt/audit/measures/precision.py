@@ -17,6 +17,7 @@ _DTYPE = re.compile(r"(bfloat16|float16|\bhalf\b|bf16|fp16)")
 _HALF_TYPE = re.compile(r"torch\.(bfloat16|float16|half)\b|\.autocast\b(?!\()")
 _HELPER = re.compile(r"attention$|_fn$|_func$|^F\.|^torch\.")
 _MODULES = re.compile(r"\.(named_)?(modules|children)$")
+HALF_WEIGHTS = "half-precision weights without autocast, so not mixed: "
 _FULL = ("32", "32-true", "no", "none", "fp32", "float32", "64", "64-true", "tf32")
 
 
@@ -25,7 +26,7 @@ def mixed_precision(setup: Setup) -> Measure:
     if setup.framework in ("transformers", "TRL"):
         return _of_trainer(setup, key, title)
     if setup.framework == "Lightning":
-        value = lightning_argument(setup, "precision", "32-true")
+        value = lightning_argument(setup, "precision", _full_by_default(setup))
         return _of_value(setup, key, title, value, "`precision`")
     if setup.framework == "Fabric":
         lite = [
@@ -39,7 +40,10 @@ def mixed_precision(setup: Setup) -> Measure:
             if setup.runs(*pair).truth is not False
         ]
         value = keyword_value(
-            setup, calls, "precision", Value(True, "32-true", "default of Fabric for `precision`")
+            setup,
+            calls,
+            "precision",
+            Value(True, _full_by_default(setup), "default of Fabric for `precision`"),
         )
         return _of_value(setup, key, title, value, "`precision`")
     if setup.framework == "Accelerate":
@@ -56,6 +60,11 @@ def mixed_precision(setup: Setup) -> Measure:
     return setup.decide(
         key, title, _autocasts(setup), "float32 throughout: no autocast, no half-precision model", blind=blind
     )
+
+
+def _full_by_default(setup: Setup) -> str:
+    """How Lightning calls float32: its `32-true` came with `bf16-mixed`."""
+    return "32" if setup.lacking("bf16-mixed") else "32-true"
 
 
 def _of_trainer(setup: Setup, key: str, title: str) -> Measure:
@@ -112,7 +121,7 @@ def _autocasts(setup: Setup) -> Iterator[Candidate]:
     for module, call in setup.calls("half", "bfloat16"):
         receiver = dotted_name(call.func.value) if isinstance(call.func, ast.Attribute) else ""
         if not call.args and re.search(r"model|net\b|module", receiver) and _in_training(module, call):
-            yield setup.site(module, call, f"`{receiver}.{_last(call)}()`")
+            yield setup.site(module, call, f"{HALF_WEIGHTS}`{receiver}.{_last(call)}()`")
         elif not call.args and (loop := _over_modules(module, call, receiver)) is not None:
             yield replace(setup.site(module, loop, f"`{receiver}.{_last(call)}()` for the modules of the network"),
                           place=setup.place(module, call))  # fmt: skip
@@ -122,7 +131,9 @@ def _autocasts(setup: Setup) -> Iterator[Candidate]:
         if re.search(r"(^|\.)(model|net|unet|transformer)$", receiver) and any(
             re.fullmatch(r"torch\.(bfloat16|float16|half)", text) for text in texts
         ):
-            yield setup.site(module, call, f"`{receiver}` in {next(t for t in texts if 'torch.' in t)}")
+            yield setup.site(
+                module, call, f"{HALF_WEIGHTS}`{receiver}` in {next(t for t in texts if 'torch.' in t)}"
+            )
     for module, call in setup.calls("set_default_dtype", "set_default_tensor_type"):
         text = text_of(call)
         if _DTYPE.search(text):
@@ -140,7 +151,7 @@ def _autocasts(setup: Setup) -> Iterator[Candidate]:
             given = setup.keyword(call, name)
             if given is not None and text_of(given) not in ("'auto'", '"auto"'):
                 yield setup.site(
-                    module, call, f"weights loaded with `{name}`", _half(setup, module, call, name)
+                    module, call, f"{HALF_WEIGHTS}loaded with `{name}`", _half(setup, module, call, name)
                 )
 
 
@@ -263,8 +274,8 @@ def tf32(setup: Setup) -> Measure:
         state = State.ON if value.value else State.OFF
         return _measure(key, title, state, f"`tf32` is {value.value}{_note(value)}", value)
     pin = setup.facts.span("torch")
-    if setup.facts.excludes("torch", "1.7"):
-        return setup.not_applicable(key, title, f"torch has it since 1.7; the project needs {pin}")
+    if why := setup.lacking("allow_tf32"):
+        return setup.not_applicable(key, title, why)
     if not found and any(setup.facts.divided("torch", version) for version in ("1.7", "1.12")):
         why = f"{pin}: torch 1.7 to 1.11 have it on by default, later ones off"
         return Measure(key, title, State.UNKNOWN, why, setup.where())
@@ -295,8 +306,7 @@ def _tf32(setup: Setup) -> Iterator[Candidate]:
 
 def compiled(setup: Setup) -> Measure:
     key, title = "compile", "torch.compile"
-    if setup.facts.excludes("torch", "2.0"):
-        why = f"torch has it since 2.0; the project needs {setup.facts.span('torch')}"
+    if why := setup.lacking("torch.compile"):
         return setup.not_applicable(key, title, why)
     found = list(_compiles(setup))
     if setup.framework in ("transformers", "TRL") and not any(c.value.truth for c in found):

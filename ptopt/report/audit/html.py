@@ -16,6 +16,7 @@ from ptopt.report.audit.text import (
     SYMBOLS,
     in_brief,
     names,
+    no_figure,
     not_reviewed,
     number_of,
     of_level,
@@ -105,15 +106,15 @@ def _finding(weighed: Weighed) -> Iterator[str]:
     yield f"<article><h3>{head} <small>{_text(weighed.reason)}</small></h3>"
     yield f'<p class="places"><code>{_text(place(finding.path, finding.span))}</code></p><p>{_prose(finding.message)}</p>'
     yield from _places(weighed.also)
-    yield from _ranges(finding.impact)
+    yield from _ranges(finding.impact, no_figure(finding))
     if finding.when_wrong:
         yield f'<p class="wrong">Wrong if: {_prose(finding.when_wrong)}</p>'
     yield "</article>"
 
 
-def _ranges(impacts: tuple[Impact, ...]) -> Iterator[str]:
+def _ranges(impacts: tuple[Impact, ...], none: str = NO_FIGURE) -> Iterator[str]:
     if not impacts:
-        yield f'<p class="range">Expected: {NO_FIGURE}.</p>'
+        yield f'<p class="range">Expected: {_text(none)}.</p>'
     for impact in impacts:
         word = "how" if impact.provenance == "measured" else "source"
         link = (

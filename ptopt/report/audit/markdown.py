@@ -12,6 +12,7 @@ from ptopt.report.audit.text import (
     SYMBOLS,
     in_brief,
     names,
+    no_figure,
     not_reviewed,
     of_level,
     outcome,
@@ -98,16 +99,16 @@ def _finding(weighed: Weighed) -> Iterator[str]:
     yield f"- {at} {linked_rule(finding.rule, finding.name)}: {markdown_text(finding.message)} ({weighed.reason})"
     if weighed.also:
         yield f"  - Also at {', '.join(code_span(str(p)) for p in weighed.also)}"
-    yield from _gains(finding.impact)
+    yield from _gains(finding.impact, no_figure(finding))
     if finding.when_wrong:
         yield f"  - Wrong if: {markdown_text(finding.when_wrong)}"
 
 
-def _gains(impacts: tuple[Impact, ...]) -> Iterator[str]:
+def _gains(impacts: tuple[Impact, ...], none: str = NO_FIGURE) -> Iterator[str]:
     for impact in impacts:
         yield f"  - Expected: {markdown_gain(impact)}"
     if not impacts:
-        yield f"  - Expected: {NO_FIGURE}"
+        yield f"  - Expected: {markdown_text(none)}"
 
 
 def _plan(audit: Audit) -> Iterator[str]:

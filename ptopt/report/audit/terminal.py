@@ -18,6 +18,7 @@ from ptopt.report.audit.text import (
     SYMBOLS,
     in_brief,
     names,
+    no_figure,
     not_reviewed,
     of_level,
     outcome,
@@ -127,15 +128,15 @@ def _finding(weighed: Weighed, whole: Callable[[str], str]) -> RenderableType:
     lines: list[RenderableType] = [head, _indented(Text(one_line(finding.message)))]
     if weighed.also:
         lines.append(_indented(Text(f"Also at {whole(places(weighed.also))}")))
-    lines += [_indented(text) for text in _gains(finding.impact, whole)]
+    lines += [_indented(text) for text in _gains(finding.impact, whole, no_figure(finding))]
     if finding.when_wrong:
         lines.append(_indented(Text(f"Wrong if: {one_line(finding.when_wrong)}", "dim")))
     return _indented(Group(*lines))
 
 
-def _gains(impacts: tuple[Impact, ...], whole: Callable[[str], str]) -> list[Text]:
+def _gains(impacts: tuple[Impact, ...], whole: Callable[[str], str], none: str = NO_FIGURE) -> list[Text]:
     if not impacts:
-        return [Text(f"Expected: {NO_FIGURE}", "dim")]
+        return [Text(f"Expected: {whole(none)}", "dim")]
     return [Text(f"Expected: {whole(gain_line(impact))}", "dim") for impact in impacts]
 
 

@@ -7,6 +7,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from ptopt.audit.values import Audit, EntryPoint, Gap, Level, Measure, Place, State, Step, Weighed
+from ptopt.findings import Finding
+from ptopt.impact import of_rule, on_a_cpu
+from ptopt.report.gains import condition, in_short
 from ptopt.report.text import count
 
 SYMBOLS = {State.ON: "on", State.OFF: "off", State.UNKNOWN: "unknown", State.NOT_APPLICABLE: "n/a"}
@@ -14,6 +17,14 @@ HEADINGS = {Level.CRITICAL: "Critical", Level.MODERATE: "Moderate", Level.LOW: "
 NO_FIGURE = "no published figure: measure it"
 _NAMED = 4
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z`])")
+
+
+def no_figure(finding: Finding) -> str:
+    """What to say of a finding without a figure: that of a CPU, where the rule has no other."""
+    if any(impact.device != "cpu" or impact.provenance != "measured" for impact in of_rule(finding.name)):
+        return NO_FIGURE
+    known = on_a_cpu(finding.name, finding.symbol)
+    return NO_FIGURE if known is None else f"no figure for a GPU; {in_short(known)} ({condition(known)})"
 
 
 def outcome(audit: Audit) -> str:

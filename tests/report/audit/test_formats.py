@@ -246,3 +246,22 @@ def test_a_long_link_is_whole_in_a_narrow_terminal() -> None:
         audit.gaps[0], impact=(Impact("time", 1.0, 2.0, "the step", "an A100", "published", link),)
     )
     assert link in render("terminal", dataclasses.replace(audit, gaps=(gap,)), width=60)
+
+
+@pytest.mark.parametrize("form", ["terminal", "markdown", "html"])
+def test_a_setting_of_a_configuration_has_the_figure_of_the_rule_about_code(form: str) -> None:
+    """`detect_anomaly` costs the same in a file as in a call; it was measured on a CPU, and no GPU is claimed."""
+    audit = audit_of("x")
+    setting = dataclasses.replace(
+        audit.findings[0].finding, rule="PTO016", name="debugging-left-on", symbol="trainer.detect_anomaly", impact=()
+    )  # fmt: skip
+    other = dataclasses.replace(setting, symbol="trainer.profiler")
+
+    def rendered(finding: Finding) -> str:
+        shown = dataclasses.replace(audit, gaps=(), findings=(Weighed(finding, Level.LOW, "seldom"),))
+        return " ".join(render(form, shown).replace("\\", "").split())
+
+    assert "Expected: no figure for a GPU; 6.6–6.7× faster on the forward and backward pass" in rendered(
+        setting
+    )
+    assert "Expected: no published figure" in rendered(other)
