@@ -12,7 +12,7 @@ from itertools import pairwise
 from ptopt.findings import Edit, Fix, Safety
 from ptopt.rules.base import Problem, Rule
 from ptopt.rules.engine import run
-from ptopt.rules.shared.stale import removal, stale_names
+from ptopt.rules.shared.stale import removal, stale_names, undefined_names
 from ptopt.source import work
 from ptopt.source.decode import Parsed
 from ptopt.source.file import SourceFile
@@ -112,7 +112,8 @@ def holds(
 
     `before` is how many problems each rule sees, and `loops` are those in which a wait must have gone. It holds when the
     edited text parses, each rule sees at least as many problems less as `solved` says and would not edit the new code
-    again, the lines outside of the edits are untouched, and nothing is left that was used only by what is gone.
+    again, the lines outside of the edits are untouched, nothing is left that was used only by what is gone, and no name is
+    read that nothing binds.
     """
     try:
         found = _holding(file, fix, before, solved, loops)
@@ -139,7 +140,7 @@ def _holding(
         edits = sorted({*fix.edits, *(edit for edit in removals if edit is not None)})
         fix = dataclasses.replace(fix, edits=tuple(edits))
         after = _edited(file, fix)
-    if stale_names(file, after):
+    if stale_names(file, after) or undefined_names(file, after):
         return None
     if not only_edited_lines_differ(file, fix.edits, after.text):
         return None

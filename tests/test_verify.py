@@ -55,6 +55,21 @@ def test_a_fix_that_does_not_mend_is_dropped(text: str) -> None:
     assert _verified("x = 2\ny = 1\n", text) is None
 
 
+@pytest.mark.parametrize(
+    ("text", "holds"),
+    [
+        ("torch.long", False),
+        ("th.long", True),
+        ("len(y)", True),
+        ("[n for n in y]", True),
+        ("missing", False),
+    ],
+)
+def test_a_fix_reads_no_name_that_nothing_binds(text: str, holds: bool) -> None:
+    code = "import torch.nn as nn, os.path\nimport torch as th\ny = 1\nx = 2\n"
+    assert (_verified(code, text) is not None) == holds
+
+
 def test_two_problems_on_a_line_are_fixed_one_at_a_time() -> None:
     assert _verified("x = 2 + 2\n", "3") is not None
 

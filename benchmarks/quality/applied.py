@@ -138,8 +138,10 @@ def _applied(row: dict[str, Any], finding: Finding, head: bytes, context: _Conte
 
 
 def _seen(finding: Finding, text: str, context: _Context) -> int:
-    """How many problems the rule sees in the file."""
-    only = context.config.model_copy(update={"select": (finding.rule,), "min_confidence": 0.0})
+    """How many problems the rule whose fix it is sees in the file."""
+    only = context.config.model_copy(
+        update={"select": (finding.fix_rule or finding.rule,), "min_confidence": 0.0}
+    )
     file = whole_file(finding.path, text.encode())
     review = review_files(
         [file],

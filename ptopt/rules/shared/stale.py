@@ -1,8 +1,9 @@
-"""What an edit leaves behind: imports and local names that nothing reads any more."""
+"""What an edit leaves behind: imports and local names that nothing reads any more, and names that nothing binds."""
 
 from __future__ import annotations
 
 import ast
+import builtins
 import re
 from collections.abc import Iterator
 
@@ -23,6 +24,26 @@ _PURE = frozenset({"len", "int", "float", "min", "max", "range"}) | SCALAR_METHO
 def stale_names(before: SourceFile, after: SourceFile) -> list[tuple[str, str]]:
     """(function, "" for the module; name) of what is bound and no longer read, though it was read before."""
     return sorted(_unread(after) - _unread(before))
+
+
+def undefined_names(before: SourceFile, after: SourceFile) -> set[str]:
+    """Names that only the edit reads, and that nothing in the file binds: `torch` where it is imported as `th`."""
+    new = after.once(_loaded) - before.once(_loaded)
+    return new - after.once(_bound_anywhere) - set(dir(builtins)) if new else new
+
+
+def _loaded(file: SourceFile) -> set[str]:
+    return {node.id for node in file.index.of_type(ast.Name) if isinstance(node.ctx, ast.Load)}
+
+
+def _bound_anywhere(file: SourceFile) -> set[str]:
+    """In whatever scope: what is bound in another one than where it is read is rare, and no concern here."""
+    names = {node.id for node in file.index.of_type(ast.Name) if not isinstance(node.ctx, ast.Load)}
+    names |= {node.arg for node in file.index.of_type(ast.arg)}
+    names |= {node.name for node in file.index.of_type(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)}
+    for statement in file.index.of_type(ast.Import, ast.ImportFrom):
+        names |= {alias.asname or alias.name.partition(".")[0] for alias in statement.names}
+    return names
 
 
 def removal(file: SourceFile, owner: str, name: str) -> Edit | None:
