@@ -23,7 +23,7 @@ from benchmarks.quality.comments import materials
 from benchmarks.quality.common import in_processes
 from benchmarks.quality.experts import READINGS, Reading, is_met, readings
 from benchmarks.quality.fixes import add_common_options, check_common_options, print_missing
-from benchmarks.quality.model import is_unanswered, model_options
+from benchmarks.quality.model import UNANSWERED, is_unanswered, model_options
 from benchmarks.quality.summary import share
 from ptopt.model.calibration import Calibration
 from ptopt.model.general import General, read_general
@@ -79,7 +79,7 @@ def main(arguments: Sequence[str]) -> int:
         ):
             found += some
             reviewed += commits
-            missing["not in the clones"] += lost
+            missing += lost
     decided = decide(found, reviewed)
     _print(found, reviewed, decided)
     print_missing(+missing)
@@ -93,15 +93,21 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def judged(reading: Reading) -> tuple[list[Judged], int, int]:
-    """What the model finds in the commits of a repository, how many these are, and how many the clone lacks."""
-    found, reviewed, lost = [], 0, 0
+def judged(reading: Reading) -> tuple[list[Judged], int, Counter[str]]:
+    """What the model finds in the commits of a repository, how many these are, and why others are not counted.
+
+    Raises ModelUnavailableError where a server does not answer; recorded answers may be to prompts of another version.
+    """
+    found, reviewed, lost = [], 0, Counter[str]()
     for sha, material in materials(reading.work):
         if material is None:
-            lost += 1
+            lost["not in the clones"] += 1
             continue
         remarks = [remark for remark in reading.remarks.get(sha, ()) if remark["grade"] > 1]
         review = material.review(reading.work.config, advisor=reading.work.model.advisor())
+        if is_unanswered(review) and reading.work.model.answers is not None:
+            lost[UNANSWERED] += 1
+            continue
         if is_unanswered(review):
             raise ModelUnavailableError(f"{reading.work.repo} {sha}: {review.model and review.model.note}")
         reviewed += 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,7 @@ def test_what_was_not_recorded_is_said(work: Work, tmp_path: Path) -> None:
     asked = dataclasses.replace(work, model=ModelOptions(empty))
     assert comments(asked) == ([], [UNANSWERED])  # it is not counted as a commit without a comment
     assert compare(Reading(asked, {})) == ([], 0, 1)
+    assert calibrate.judged(Reading(asked, {})) == ([], 0, {UNANSWERED: 1})
 
 
 def test_a_comment_is_right_where_a_reader_would_post(work: Work, tmp_path: Path) -> None:
@@ -90,9 +92,13 @@ def test_a_comment_is_right_where_a_reader_would_post(work: Work, tmp_path: Path
     (line,) = (f.span.start for f in reviewed.findings if f.name == "found-by-model")
     asked = dataclasses.replace(work, model=model)
     remark = {"repo": "acme/net", "sha": sha, "path": "train.py", "line": line, "grade": 3}
-    assert calibrate.judged(Reading(asked, {sha: [remark]})) == ([(sha, 0.8, True)], 1, 0)
-    assert calibrate.judged(Reading(asked, {sha: [remark | {"grade": 1}]})) == ([(sha, 0.8, False)], 1, 0)
-    assert calibrate.judged(Reading(asked, {})) == ([(sha, 0.8, False)], 1, 0)
+    assert calibrate.judged(Reading(asked, {sha: [remark]})) == ([(sha, 0.8, True)], 1, Counter())
+    assert calibrate.judged(Reading(asked, {sha: [remark | {"grade": 1}]})) == (
+        [(sha, 0.8, False)],
+        1,
+        Counter(),
+    )
+    assert calibrate.judged(Reading(asked, {})) == ([(sha, 0.8, False)], 1, Counter())
 
 
 def test_the_threshold_is_the_least_that_is_right_often_enough() -> None:
