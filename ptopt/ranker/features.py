@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import builtins
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -79,15 +78,6 @@ _LEAST_WIDTH = 8  # below, `dim = 1` is an axis
 _BATCH = re.compile(
     r"batch_?size(?:: *int)? *= *(\d+)\b|--[\w-]*batch[-_]?size[\"'][^)\n]*default *= *(\d+)", re.I
 )
-_BUILTINS = frozenset(dir(builtins)) | {
-    "__file__",
-    "__name__",
-    "__doc__",
-    "__path__",
-    "__spec__",
-    "__class__",
-    "__qualname__",
-}
 _GIVEN = re.compile(r"= *\d")
 _MOST_LITERALS = 400  # nodes of a hit that are looked through for numbers
 
@@ -228,18 +218,12 @@ def _of_network(file: SourceFile) -> dict[str, float]:
 
 def _has_undefined_names(file: SourceFile) -> bool:
     """Does the file use a name that nothing in it binds? Code that cannot run yet is not slow yet."""
-    aliases = [alias for node in file.index.of_type(ast.Import, ast.ImportFrom) for alias in node.names]
-    bound = {name.id for name in file.index.stored_names} | _BUILTINS
-    bound |= {alias.asname or alias.name.partition(".")[0] for alias in aliases}
-    bound |= {node.name for node in file.index.of_type(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)}
-    bound |= {argument.arg for argument in file.index.of_type(ast.arg)}
-    bound |= {handler.name for handler in file.index.of_type(ast.ExceptHandler) if handler.name}
-    bound |= {name for node in file.index.of_type(ast.Global) for name in node.names}
+    aliases = (alias for node in file.index.of_type(ast.Import, ast.ImportFrom) for alias in node.names)
     star = any(alias.name == "*" for alias in aliases)
     matched = (
         any(True for _ in file.index.of_type(ast.Match)) or file.is_notebook
     )  # they bind names in other ways
-    return not (star or matched) and not file.uses.names <= bound
+    return not (star or matched) and not file.uses.names <= file.uses.bound
 
 
 def _parts(statement: ast.stmt) -> Iterator[ast.AST]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import re
 from bisect import bisect_left
 from collections.abc import Iterator, Set
@@ -37,6 +38,15 @@ _METRIC = re.compile(
     r"log|history|meter|summary|epoch_|result",
     re.I,
 )
+_BUILTINS = frozenset(dir(builtins)) | {
+    "__file__",
+    "__name__",
+    "__doc__",
+    "__path__",
+    "__spec__",
+    "__class__",
+    "__qualname__",
+}
 _MOST_USES = 8  # of a name after its binding that are looked at
 _MOST_NAMES = 4  # local names that are followed one after the other
 
@@ -92,6 +102,20 @@ class Uses:
     def names(self) -> Set[str]:
         """All names that stand in the file."""
         return self._names.keys()
+
+    @cached_property
+    def bound(self) -> frozenset[str]:
+        """The names that something in the file binds, in whatever scope, and those that Python brings. `match` patterns are not read."""
+        of_type = self._index.of_type
+        imported = (alias for node in of_type(ast.Import, ast.ImportFrom) for alias in node.names)
+        return _BUILTINS.union(
+            (name.id for name in self._index.stored_names),
+            (alias.asname or alias.name.partition(".")[0] for alias in imported),
+            (node.name for node in of_type(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)),
+            (argument.arg for argument in of_type(ast.arg)),
+            (handler.name for handler in of_type(ast.ExceptHandler) if handler.name),
+            (name for node in of_type(ast.Global) for name in node.names),
+        )
 
     @cached_property
     def _names(self) -> dict[str, list[ast.Name]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import builtins
 import re
 from collections.abc import Iterator
 
@@ -26,24 +25,10 @@ def stale_names(before: SourceFile, after: SourceFile) -> list[tuple[str, str]]:
     return sorted(_unread(after) - _unread(before))
 
 
-def undefined_names(before: SourceFile, after: SourceFile) -> set[str]:
-    """Names that only the edit reads, and that nothing in the file binds: `torch` where it is imported as `th`."""
-    new = after.once(_loaded) - before.once(_loaded)
-    return new - after.once(_bound_anywhere) - set(dir(builtins)) if new else new
-
-
-def _loaded(file: SourceFile) -> set[str]:
-    return {node.id for node in file.index.of_type(ast.Name) if isinstance(node.ctx, ast.Load)}
-
-
-def _bound_anywhere(file: SourceFile) -> set[str]:
-    """In whatever scope: what is bound in another one than where it is read is rare, and no concern here."""
-    names = {node.id for node in file.index.of_type(ast.Name) if not isinstance(node.ctx, ast.Load)}
-    names |= {node.arg for node in file.index.of_type(ast.arg)}
-    names |= {node.name for node in file.index.of_type(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)}
-    for statement in file.index.of_type(ast.Import, ast.ImportFrom):
-        names |= {alias.asname or alias.name.partition(".")[0] for alias in statement.names}
-    return names
+def undefined_names(before: SourceFile, after: SourceFile) -> frozenset[str]:
+    """Names that only the edit brings in, and that nothing in the file binds: `torch` where it is imported as `th`."""
+    new = after.uses.names - before.uses.names
+    return frozenset(new - after.uses.bound) if new else frozenset()
 
 
 def removal(file: SourceFile, owner: str, name: str) -> Edit | None:
