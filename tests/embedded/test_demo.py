@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.bot.test_setup_in_browser import CHROMIUM, page  # noqa: F401 (pytest finds fixtures by name)
+from tests.browser import needs_chromium
 from tests.worker.processes import ROOT, free_port, kill, wait_for
 
 if TYPE_CHECKING:
@@ -130,8 +130,8 @@ def test_a_port_that_is_taken(tmp_path: Path, option: str) -> None:
             assert list(started.folder.iterdir()) == []
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed (apt-get install chromium)")
-def test_the_whole_page_in_a_browser(page: Page, tmp_path: Path) -> None:  # noqa: F811
+@needs_chromium
+def test_the_whole_page_in_a_browser(page: Page, tmp_path: Path) -> None:
     """From /setup to the dashboard, with nothing but what the demonstration prints and the pages show."""
     with demo(tmp_path, "setup") as started:
         started.wait_for("Ctrl-C stops")
@@ -213,7 +213,7 @@ def test_the_whole_page_in_a_browser(page: Page, tmp_path: Path) -> None:  # noq
         look(page, "closed")
 
 
-def look(page: Page, name: str) -> None:  # noqa: F811
+def look(page: Page, name: str) -> None:
     """Narrow and wide, light and dark: nothing is cut off, and axe finds no fault. Pictures, where somebody asked for them."""
     assert AXE.exists(), "axe is missing: run `make .venv/prism/.ready`, which needs node and npm"
     for scheme, width in (("light", 1440), ("dark", 1440), ("light", 360), ("dark", 360)):

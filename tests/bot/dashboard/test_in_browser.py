@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 
 from service.models import JobState
 from tests.bot.dashboard.world import NOW, World
+from tests.browser import launched, needs_chromium
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -20,24 +20,16 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[3]
 NODE = ROOT / ".venv/prism/node_modules"
 AXE = NODE / "axe-core/axe.min.js"
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 SCREENSHOTS = os.environ.get("PTOPT_SCREENSHOTS")  # a folder, to look at them
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed (apt-get install chromium)"),
-]
+pytestmark = [pytest.mark.slow, needs_chromium]
 SIZES = {"narrow": (360, 740), "wide": (1440, 900)}
 PAGES = ("sign-in", "reviews", "review", "rules", "models", "jobs", "job", "health", "nowhere")
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield launched
-        launched.close()
+    with launched() as browser:
+        yield browser
 
 
 @pytest.fixture(scope="module")
