@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psutil
 import pytest
 
 from tests.browser import needs_chromium
@@ -64,27 +65,28 @@ def demo(tmp_path: Path, *arguments: str) -> Iterator[Demo]:
         kill(process)
 
 
-def groups(leader: int) -> set[int]:
+def groups(leader: int) -> set[int | None]:
     """The process groups of a process and of all that descend from it."""
-    known = {leader}
-    rows = list(listed())
-    for _ in rows:
-        known |= {pid for pid, parent, _ in rows if parent in known}
-    return {group for pid, _, group in rows if pid in known}
+    first = psutil.Process(leader)
+    return {group_of(each) for each in (first, *first.children(recursive=True))} - {None}
 
 
-def members(wanted: set[int]) -> list[int]:
-    return [pid for pid, _, group in listed() if group in wanted]
+def members(wanted: set[int | None]) -> list[int]:
+    """The processes of these groups that still run."""
+    listed = psutil.process_iter(["status"])
+    return [
+        each.pid
+        for each in listed
+        if each.info["status"] != psutil.STATUS_ZOMBIE and group_of(each) in wanted
+    ]
 
 
-def listed() -> Iterator[tuple[int, int, int]]:
-    """The processes of the system that still run: id, parent, group."""
-    found = subprocess.run(
-        ["ps", "-eo", "pid=,ppid=,pgid=,stat="], capture_output=True, text=True, check=True
-    )
-    for pid, parent, group, state in (line.split() for line in found.stdout.splitlines()):
-        if not state.startswith("Z"):
-            yield int(pid), int(parent), int(group)
+def group_of(process: psutil.Process) -> int | None:
+    """None when it has ended."""
+    try:
+        return os.getpgid(process.pid)
+    except ProcessLookupError:
+        return None
 
 
 @pytest.mark.parametrize("arguments", [(), ("setup",)], ids=["demo", "demo-setup"])
@@ -165,14 +167,12 @@ def test_the_whole_page_in_a_browser(page: Page, tmp_path: Path) -> None:
         page.get_by_label("Comment", exact=True).fill("/ptopt status")
         page.get_by_role("button", name="Comment", exact=True).click()
         page.locator("article[id^=issuecomment]").nth(1).wait_for()
-        for person in ("ada", "grace", "barbara", "radia"):
+        for number, person in enumerate(("ada", "grace", "barbara", "radia")):
             page.get_by_label("Act as").select_option(person)
             page.get_by_role("button", name="Change").click()
             last.locator("textarea").fill("/ptopt feedback bad we want it like this")
             last.get_by_role("button", name="Reply").click()
-            last.get_by_text("we want it like this").nth(
-                ("ada", "grace", "barbara", "radia").index(person)
-            ).wait_for()
+            last.get_by_text("we want it like this").nth(number).wait_for()
         last.get_by_text("Noted as bad").nth(3).wait_for()
         look(page, "pull-answered")
         page.get_by_label("Act as").select_option("octocat")
