@@ -16,15 +16,13 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from tests.browser import needs_chromium
+from tests.browser import check_page, needs_chromium
 from tests.worker.processes import ROOT, free_port, kill, wait_for
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 pytestmark = pytest.mark.slow
-AXE = ROOT / ".venv/prism/node_modules/axe-core/axe.min.js"
-SCREENSHOTS = os.environ.get("PTOPT_SCREENSHOTS")  # a folder, to look at them
 STARTED = "The service runs at http"
 
 
@@ -214,17 +212,10 @@ def test_the_whole_page_in_a_browser(page: Page, tmp_path: Path) -> None:
 
 
 def look(page: Page, name: str) -> None:
-    """Narrow and wide, light and dark: nothing is cut off, and axe finds no fault. Pictures, where somebody asked for them."""
-    assert AXE.exists(), "axe is missing: run `make .venv/prism/.ready`, which needs node and npm"
+    """Narrow and wide, light and dark."""
     for scheme, width in (("light", 1440), ("dark", 1440), ("light", 360), ("dark", 360)):
         page.emulate_media(color_scheme=scheme)
         page.set_viewport_size({"width": width, "height": 900})
-        if SCREENSHOTS:
-            page.screenshot(path=Path(SCREENSHOTS, f"demo-{name}-{width}-{scheme}.png"), full_page=True)
-        wider = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
-        assert wider <= 0, f"{name} is {wider} pixels too wide"
-        if (scheme, width) in (("light", 1440), ("dark", 360)):
-            page.evaluate(AXE.read_text(encoding="utf-8"))
-            faults = page.evaluate("axe.run().then(found => found.violations)")
-            assert not faults, (name, scheme, [(each["id"], each["nodes"][0]["html"]) for each in faults])
+        axe = (scheme, width) in (("light", 1440), ("dark", 360))
+        check_page(page, f"demo-{name}-{width}-{scheme}", axe=axe)
     page.set_viewport_size({"width": 1280, "height": 720})
