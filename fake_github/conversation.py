@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fake_github.fake import FakeGitHub
     from fake_github.pulls import Pull
     from fake_github.repos import Repo
-    from fake_github.reviews import Review, ReviewComment
+    from fake_github.reviews import Review
 
 _REPO = re.compile(r"/([^/]+/[^/]+)(/pulls)?")
 _PULL = re.compile(r"/([^/]+/[^/]+)/pull/([0-9]+)(?:/([a-z]+))?")
@@ -92,12 +92,12 @@ def _open(repo: Repo, form: dict[str, str]) -> Answer:
 
 
 def _pull(pull: Pull, status: int = 200, problem: str = "") -> Answer:
-    said = [
+    reviews = [
         review
         for review in pull.reviews
         if review.body or any(not each.in_reply_to for each in review.comments)
     ]
-    both: list[Review | IssueComment] = [*said, *pull.issue_comments]
+    both: list[Review | IssueComment] = [*reviews, *pull.issue_comments]
     items = sorted(both, key=lambda each: each.id)
     here = f"/{pull.repo.full_name}/pull/{pull.number}"
     return _page("pull.html", pull.repo, here, status, pull=pull, items=items, signs=_SIGNS, problem=problem)
@@ -134,13 +134,12 @@ def _reply(pull: Pull, person: str, comment: int, form: dict[str, str]) -> str:
 def _react(pull: Pull, person: str, comment: int, form: dict[str, str]) -> str:
     """A second click takes the reaction back."""
     content = form.get("content", "")
-    both: list[IssueComment | ReviewComment] = [*pull.issue_comments, *pull.review_comments]
-    target = next(each for each in both if each.id == comment)
-    mine = next((r for r in target.reactions if (r.account.login, r.content) == (person, content)), None)
+    reactions = pull.reactions_to(comment)
+    mine = next((r for r in reactions if (r.account.login, r.content) == (person, content)), None)
     if mine is None:
         pull.react(person, comment, content)
     else:
-        target.reactions.remove(mine)
+        reactions.remove(mine)
     return f"#discussion_r{comment}"
 
 

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from fake_github.comments import IssueComment
 from fake_github.http import Answer
-from fake_github.suggestions import suggestion_of
+from fake_github.suggestions import is_suggestion, suggestion_of
 
 if TYPE_CHECKING:
     from fake_github.reviews import ReviewComment
@@ -30,18 +30,19 @@ def _markdown(text: str) -> Markup:
 
 def _body(comment: IssueComment | ReviewComment) -> Markup:
     """The text; the first suggestion as the lines that it takes out and puts in."""
-    new = None if isinstance(comment, IssueComment) else suggestion_of(comment.body)
-    if new is None or isinstance(comment, IssueComment):
-        return _markdown(comment.body)
     tokens = _MARKDOWN.parse(comment.body)
-    at = next(n for n, each in enumerate(tokens) if each.type == "fence" and each.content == new)
+    at = next((n for n, each in enumerate(tokens) if is_suggestion(each)), None)
+    if at is None or isinstance(comment, IssueComment):
+        return _markdown(comment.body)
     env: dict[str, object] = {}
     before, after = (
         Markup(_MARKDOWN.renderer.render(part, _MARKDOWN.options, env))
         for part in (tokens[:at], tokens[at + 1 :])
     )
     lines = [Markup('<span class="old">- {}</span>').format(line) for line in _commented(comment)]
-    lines += [Markup('<span class="new">+ {}</span>').format(line) for line in new.splitlines()]
+    lines += [
+        Markup('<span class="new">+ {}</span>').format(line) for line in tokens[at].content.splitlines()
+    ]
     shown = Markup('<p>Suggested change</p><pre class="suggestion" tabindex="0">{}</pre>')
     return before + shown.format(Markup("").join(lines)) + after
 

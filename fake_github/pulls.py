@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from fake_github import shapes
-from fake_github.comments import IssueComment, Reaction
+from fake_github.comments import IssueComment, Reaction, Reactions
 from fake_github.diffs import FileDiff
 from fake_github.reviews import Review, ReviewComment, Thread
 from fake_github.suggestions import apply_suggestion
@@ -218,9 +218,12 @@ class Pull:
     def react(self, login: str, comment_id: int, content: str) -> Reaction:
         """A reaction to a comment of either kind. GitHub sends no webhook for it."""
         with self.github.lock:
-            both: list[IssueComment | ReviewComment] = [*self.issue_comments, *self.review_comments]
-            target = next(comment for comment in both if comment.id == comment_id)
-            return target.reactions.add(self.github.account(login), content)[0]
+            return self.reactions_to(comment_id).add(self.github.account(login), content)[0]
+
+    def reactions_to(self, comment_id: int) -> Reactions:
+        """Those to a comment of either kind."""
+        both: list[IssueComment | ReviewComment] = [*self.issue_comments, *self.review_comments]
+        return next(comment.reactions for comment in both if comment.id == comment_id)
 
     def minimize(self, comment_id: int, reason: str | None = "off-topic") -> None:
         """Hides a review comment, as people with write access may; None shows it again. GitHub sends no webhook for it."""

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from markdown_it import MarkdownIt
+from markdown_it.token import Token
 
 if TYPE_CHECKING:
     from fake_github.pulls import Pull
@@ -17,10 +18,11 @@ class SuggestionRefusedError(Exception):
 
 def suggestion_of(body: str) -> str | None:
     """The lines of the first suggestion fence, each with its newline; None without a fence."""
-    for token in MarkdownIt("commonmark").parse(body):
-        if token.type == "fence" and token.info.split()[:1] == ["suggestion"]:
-            return token.content
-    return None
+    return next((each.content for each in MarkdownIt("commonmark").parse(body) if is_suggestion(each)), None)
+
+
+def is_suggestion(token: Token) -> bool:
+    return token.type == "fence" and token.info.split()[:1] == ["suggestion"]
 
 
 def apply_suggestion(pull: Pull, comment_id: int, login: str) -> str:

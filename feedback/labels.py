@@ -291,8 +291,9 @@ def _counts(signal: Evidence, comment: Comment) -> bool:
 def _vote(comment: Comment, person: str, signals: Sequence[Evidence]) -> Vote | None:
     """The vote of one person; the signals are in order of time."""
     last = {s.kind: s for s in signals}
-    # Of a push nobody knows who made it: what else the author did here tells whether the author may write.
-    known = [s.actor_writes for s in signals if s.actor_writes is not None]
+    # Of a push nobody knows who made it: what else the author did here tells whether the author may write. Where the author
+    # is not known, nothing does: that a comment was hidden was one of those who may, who need not be the one that pushed.
+    known = [s.actor_writes for s in signals if person and s.actor_writes is not None]
     writes = bool(known) and known[-1]
     for tier in TIERS:
         said = [s for s in signals if s.kind == tier.kind and s.value in tier.says]

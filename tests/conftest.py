@@ -15,6 +15,7 @@ from fake_github import default_checks
 from fake_github.conformance import check
 from fake_github.fixture import fake_github  # noqa: F401
 from ptopt.ranker.model import ENVIRONMENT, default_ranker
+from tests.browser import page  # noqa: F401
 from tests.services import (  # noqa: F401 (pytest finds fixtures by name)
     database_url,
     empty_database_url,

@@ -85,7 +85,7 @@ def _in_this_code(call: Call, posted: PostedFinding) -> str:
         return f"**In this code:** no longer found in {code_span(posted.path)} at {head}."
     notes = [f"line {e.line}: {markdown_text(e.note)}" for e in finding.evidence[:_EVIDENCE]]
     if finding.reasons:
-        notes.append(markdown_text(_how_sure(finding)))
+        notes.append(markdown_text(_confidence(finding)))
     if finding.assumes:
         notes.append(f"it assumes {markdown_text(finding.assumes)}")
     where = code_span(place(finding.path, finding.span))
@@ -97,7 +97,7 @@ def _in_this_code(call: Call, posted: PostedFinding) -> str:
     )
 
 
-def _how_sure(finding: Finding) -> str:
+def _confidence(finding: Finding) -> str:
     """The probabilities in words, and what moved them most."""
     true = "" if finding.right is None else f"true with a probability of {finding.right:.0%}, and "
     reasons = [
@@ -105,8 +105,8 @@ def _how_sure(finding: Finding) -> str:
         for name, weight in finding.reasons
         if not name.startswith("stated ")  # the rule's own number, in two scales
     ][:_REASONS]
-    said = f"{true}worth a change with {finding.confidence:.0%}; by default comments are made from {threshold(None):.0%} on"
-    return f"{said}. What counted most: {', '.join(reasons)}" if reasons else said
+    probabilities = f"{true}worth a change with {finding.confidence:.0%}; by default comments are made from {threshold(None):.0%} on"
+    return f"{probabilities}. What counted most: {', '.join(reasons)}" if reasons else probabilities
 
 
 def _look(call: Call, posted: PostedFinding) -> Finding | None:

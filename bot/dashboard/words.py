@@ -8,18 +8,6 @@ from bot.dashboard.queries.reviews import SignalLine
 from feedback.signals import SignalKind
 from service.jobs import Kind
 
-_KINDS = {
-    SignalKind.MERGED: "merged as suggested",
-    SignalKind.APPLIED: "suggestion committed",
-    SignalKind.CHANGED: "changed as suggested",
-    SignalKind.VERDICT: "/ptopt feedback",
-    SignalKind.IGNORED: "/ptopt ignore",
-    SignalKind.REPLY: "reply",
-    SignalKind.HIDDEN: "comment hidden or deleted",
-    SignalKind.THREAD: "conversation resolved",
-    SignalKind.REACTION: "reaction",
-}
-_REASONS = {kind.value: words for kind, words in _KINDS.items()}
 _SIGNALS = {
     ("merged", "exact"): "merged as suggested",
     ("merged", "similar"): "merged nearly as suggested",
@@ -35,29 +23,40 @@ _SIGNALS = {
     ("closed", "merged"): "pull request merged, conversation open",
     ("closed", "unmerged"): "pull request closed, conversation open",
 }
+# By a member of an enumeration or by its text, which are equal.
+_KINDS: dict[str, str] = {
+    SignalKind.MERGED: _SIGNALS["merged", "exact"],
+    SignalKind.APPLIED: _SIGNALS["applied", "exact"],
+    SignalKind.CHANGED: _SIGNALS["changed", "suggested"],
+    SignalKind.VERDICT: "/ptopt feedback",
+    SignalKind.IGNORED: "/ptopt ignore",
+    SignalKind.REPLY: "reply",
+    SignalKind.HIDDEN: "comment hidden or deleted",
+    SignalKind.THREAD: _SIGNALS["thread", "resolved"],
+    SignalKind.REACTION: "reaction",
+}
 _REACTIONS = {
     "+1": "👍", "-1": "👎", "laugh": "😄", "hooray": "🎉", "confused": "😕", "heart": "❤️", "rocket": "🚀", "eyes": "👀",
 }  # fmt: skip
-_JOBS = {
+_JOBS: dict[str, str] = {
     Kind.COMMAND: "slash command",
     Kind.CLOSED: "pull request closed",
     Kind.THREAD: "conversation resolved or reopened",
     Kind.DELETED: "comment deleted",
     Kind.POLL: "look for reactions",
 }
-_JOB_KINDS = {kind.value: words for kind, words in _JOBS.items()}
 _REASON = re.compile(r"(\w+) \((\d+) of (\d+)\)")
 _JUDGED = re.compile(r"(\d+) judged comments \(R (\d+) T (\d+) W (\d+)\)")
 
 
-def signal(said: SignalLine) -> str:
+def signal(line: SignalLine) -> str:
     """What somebody did about a comment."""
-    if known := _SIGNALS.get((said.kind, said.value)):
+    if known := _SIGNALS.get((line.kind, line.value)):
         return known
-    value = _REACTIONS.get(said.value, said.value)
-    if said.kind == SignalKind.WITHDRAWN.value:
+    value = _REACTIONS.get(line.value, line.value)
+    if line.kind == SignalKind.WITHDRAWN:
         return f"{value} taken back"
-    return f"{_REASONS.get(said.kind, said.kind)} {value}".rstrip()
+    return f"{_KINDS.get(line.kind, line.kind)} {value}".rstrip()
 
 
 def reason(text: str) -> str:
@@ -65,12 +64,12 @@ def reason(text: str) -> str:
     match = _REASON.fullmatch(text)
     if match is None:
         return text
-    words = _REASONS.get(match[1], match[1])
+    words = _KINDS.get(match[1], match[1])
     return words if match[3] == "1" else f"{words}, {match[2]} of {match[3]} people"
 
 
 def job(kind: str) -> str:
-    return _JOB_KINDS.get(kind, kind)
+    return _JOBS.get(kind, kind)
 
 
 def learned_from(origin: str) -> str:

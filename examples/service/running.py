@@ -74,7 +74,7 @@ def workplace(github_port: int) -> Iterator[tuple[Path, FakeGitHub]]:
     """
 
     def stop(number: int, frame: FrameType | None) -> None:
-        _deaf()
+        _ignore_signals()
         raise Stopped(128 + number)
 
     before = {number: signal.signal(number, stop) for number in _SIGNALS}
@@ -85,13 +85,13 @@ def workplace(github_port: int) -> Iterator[tuple[Path, FakeGitHub]]:
             stack.callback(setattr, tempfile, "tempdir", tempfile.tempdir)
             tempfile.tempdir = str(folder)
             yield folder, stack.enter_context(_github(github_port))
-            _deaf()
+            _ignore_signals()
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
-def _deaf() -> None:
+def _ignore_signals() -> None:
     """From now on everything is stopped and removed: a second signal would leave some of it."""
     for number in _SIGNALS:
         signal.signal(number, signal.SIG_IGN)
@@ -141,7 +141,7 @@ def service(github: FakeGitHub, folder: Path, port: int, **more: str) -> Iterato
         wait_for("the service to be ready", running.ready)
         yield running
     finally:
-        _deaf()
+        _ignore_signals()
         _end(process)
 
 

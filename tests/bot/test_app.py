@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from datetime import datetime, timedelta, timezone
 
 import httpx
@@ -18,13 +17,7 @@ from service.dispatch import Dispatcher
 from service.models import EndedAnalyses, Installation, Job, Repository, ReviewRow
 from service.settings import Settings
 from tests.bot.conftest import SECRET, Serve, Served, pull_request
-
-
-def eventually(check: object, seconds: float = 10.0) -> None:
-    end = time.monotonic() + seconds
-    while not check():  # type: ignore[operator]
-        assert time.monotonic() < end
-        time.sleep(0.02)
+from tests.worker.processes import wait_for
 
 
 def test_health(served: Served) -> None:
@@ -56,7 +49,7 @@ def test_deliveries_are_accepted_without_a_broker(sqlite_url: str) -> None:
     thread = threading.Thread(target=running.run)
     thread.start()
     try:
-        eventually(lambda: running.started)
+        wait_for(lambda: running.started)
         port = running.servers[0].sockets[0].getsockname()[1]
         with httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
             ready = client.get("/readyz")
@@ -75,7 +68,7 @@ def test_deliveries_are_accepted_without_a_broker(sqlite_url: str) -> None:
             with engine.begin() as connection:
                 connection.execute(insert(Job), row)
             engine.dispose()
-            eventually(lambda: client.get("/readyz").json()["degraded"] == ["broker"])
+            wait_for(lambda: client.get("/readyz").json()["degraded"] == ["broker"])
             assert client.get("/readyz").status_code == 200
             again = database.engine(sqlite_url)
             served = Served(client, port, again)
@@ -98,7 +91,7 @@ def test_jobs_are_published_as_soon_as_they_are_accepted(serve: Serve) -> None:
                     connection.scalar(text("SELECT count(*) FROM jobs WHERE published_at IS NOT NULL"))
                 )
 
-        eventually(published)
+        wait_for(published)
 
 
 def test_metrics(served: Served) -> None:
@@ -196,12 +189,12 @@ def test_the_dispatcher_goes_on_after_a_failure() -> None:
     dispatcher = Dispatcher(publish)
     dispatcher.start()
     dispatcher.wake()
-    eventually(lambda: len(calls) == 1)
+    wait_for(lambda: len(calls) == 1)
     with pytest.raises(RuntimeError, match="cannot be published"):
         dispatcher.check_broker()
     dispatcher.check()  # the thread lives, and tries again
-    eventually(lambda: len(calls) >= 2)
-    eventually(lambda: _passes(dispatcher))
+    wait_for(lambda: len(calls) >= 2)
+    wait_for(lambda: _passes(dispatcher))
     dispatcher.stop()
     with pytest.raises(RuntimeError, match="ended"):
         dispatcher.check()

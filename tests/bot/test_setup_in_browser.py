@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import socket
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,37 +10,19 @@ from fake_github import FakeGitHub
 from service.credentials import load
 from service.settings import Settings
 from tests.bot.conftest import Serve, sign
+from tests.browser import needs_chromium
+from tests.worker.processes import free_port
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed (apt-get install chromium)"),
-]
+pytestmark = [pytest.mark.slow, needs_chromium]
 TOKEN = "a setup token"
 KEY = "a long random text that is the secret key"
 
 
-@pytest.fixture
-def page() -> Iterator[Page]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        opened = browser.new_page()
-        problems: list[str] = []
-        opened.on("console", lambda message: problems.append(message.text))
-        yield opened
-        browser.close()
-        assert not any("Security Policy" in problem for problem in problems), "a page breaks its own policy"
-
-
 def settings(github: FakeGitHub, **more: Any) -> dict[str, Any]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     return {
         "port": port,
         "public_url": f"http://127.0.0.1:{port}",

@@ -13,17 +13,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psutil
 import pytest
 
-from tests.bot.test_setup_in_browser import CHROMIUM, page  # noqa: F401 (pytest finds fixtures by name)
+from tests.browser import check_page, needs_chromium
 from tests.worker.processes import ROOT, free_port, kill, wait_for
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 pytestmark = pytest.mark.slow
-AXE = ROOT / ".venv/prism/node_modules/axe-core/axe.min.js"
-SCREENSHOTS = os.environ.get("PTOPT_SCREENSHOTS")  # a folder, to look at them
 STARTED = "The service runs at http"
 
 
@@ -64,27 +63,28 @@ def demo(tmp_path: Path, *arguments: str) -> Iterator[Demo]:
         kill(process)
 
 
-def groups(leader: int) -> set[int]:
+def groups(leader: int) -> set[int | None]:
     """The process groups of a process and of all that descend from it."""
-    known = {leader}
-    rows = list(listed())
-    for _ in rows:
-        known |= {pid for pid, parent, _ in rows if parent in known}
-    return {group for pid, _, group in rows if pid in known}
+    first = psutil.Process(leader)
+    return {group_of(each) for each in (first, *first.children(recursive=True))} - {None}
 
 
-def members(wanted: set[int]) -> list[int]:
-    return [pid for pid, _, group in listed() if group in wanted]
+def members(wanted: set[int | None]) -> list[int]:
+    """The processes of these groups that still run."""
+    listed = psutil.process_iter(["status"])
+    return [
+        each.pid
+        for each in listed
+        if each.info["status"] != psutil.STATUS_ZOMBIE and group_of(each) in wanted
+    ]
 
 
-def listed() -> Iterator[tuple[int, int, int]]:
-    """The processes of the system that still run: id, parent, group."""
-    found = subprocess.run(
-        ["ps", "-eo", "pid=,ppid=,pgid=,stat="], capture_output=True, text=True, check=True
-    )
-    for pid, parent, group, state in (line.split() for line in found.stdout.splitlines()):
-        if not state.startswith("Z"):
-            yield int(pid), int(parent), int(group)
+def group_of(process: psutil.Process) -> int | None:
+    """None when it has ended."""
+    try:
+        return os.getpgid(process.pid)
+    except ProcessLookupError:
+        return None
 
 
 @pytest.mark.parametrize("arguments", [(), ("setup",)], ids=["demo", "demo-setup"])
@@ -130,8 +130,8 @@ def test_a_port_that_is_taken(tmp_path: Path, option: str) -> None:
             assert list(started.folder.iterdir()) == []
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed (apt-get install chromium)")
-def test_the_whole_page_in_a_browser(page: Page, tmp_path: Path) -> None:  # noqa: F811
+@needs_chromium
+def test_the_whole_page_in_a_browser(page: Page, tmp_path: Path) -> None:
     """From /setup to the dashboard, with nothing but what the demonstration prints and the pages show."""
     with demo(tmp_path, "setup") as started:
         started.wait_for("Ctrl-C stops")
@@ -165,14 +165,12 @@ def test_the_whole_page_in_a_browser(page: Page, tmp_path: Path) -> None:  # noq
         page.get_by_label("Comment", exact=True).fill("/ptopt status")
         page.get_by_role("button", name="Comment", exact=True).click()
         page.locator("article[id^=issuecomment]").nth(1).wait_for()
-        for person in ("ada", "grace", "barbara", "radia"):
+        for number, person in enumerate(("ada", "grace", "barbara", "radia")):
             page.get_by_label("Act as").select_option(person)
             page.get_by_role("button", name="Change").click()
             last.locator("textarea").fill("/ptopt feedback bad we want it like this")
             last.get_by_role("button", name="Reply").click()
-            last.get_by_text("we want it like this").nth(
-                ("ada", "grace", "barbara", "radia").index(person)
-            ).wait_for()
+            last.get_by_text("we want it like this").nth(number).wait_for()
         last.get_by_text("Noted as bad").nth(3).wait_for()
         look(page, "pull-answered")
         page.get_by_label("Act as").select_option("octocat")
@@ -213,18 +211,11 @@ def test_the_whole_page_in_a_browser(page: Page, tmp_path: Path) -> None:  # noq
         look(page, "closed")
 
 
-def look(page: Page, name: str) -> None:  # noqa: F811
-    """Narrow and wide, light and dark: nothing is cut off, and axe finds no fault. Pictures, where somebody asked for them."""
-    assert AXE.exists(), "axe is missing: run `make .venv/prism/.ready`, which needs node and npm"
+def look(page: Page, name: str) -> None:
+    """Narrow and wide, light and dark."""
     for scheme, width in (("light", 1440), ("dark", 1440), ("light", 360), ("dark", 360)):
         page.emulate_media(color_scheme=scheme)
         page.set_viewport_size({"width": width, "height": 900})
-        if SCREENSHOTS:
-            page.screenshot(path=Path(SCREENSHOTS, f"demo-{name}-{width}-{scheme}.png"), full_page=True)
-        wider = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
-        assert wider <= 0, f"{name} is {wider} pixels too wide"
-        if (scheme, width) in (("light", 1440), ("dark", 360)):
-            page.evaluate(AXE.read_text(encoding="utf-8"))
-            faults = page.evaluate("axe.run().then(found => found.violations)")
-            assert not faults, (name, scheme, [(each["id"], each["nodes"][0]["html"]) for each in faults])
+        axe = (scheme, width) in (("light", 1440), ("dark", 360))
+        check_page(page, f"demo-{name}-{width}-{scheme}", axe=axe)
     page.set_viewport_size({"width": 1280, "height": 720})

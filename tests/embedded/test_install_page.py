@@ -13,17 +13,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fake_github import FakeGitHub
-from tests.bot.test_setup_in_browser import CHROMIUM, page  # noqa: F401 (pytest finds fixtures by name)
+from tests.browser import needs_chromium
 from tests.test_shell_blocks import SHELL, Block
 from tests.worker.processes import ROOT, free_port, kill, wait_for
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed (apt-get install chromium)"),
-]
+pytestmark = [pytest.mark.slow, needs_chromium]
 EXAMPLE = ROOT / "examples/pull-request"
 PAGE = ROOT / "docs/install-app.md"
 TEXT = PAGE.read_text(encoding="utf-8")
@@ -36,7 +33,7 @@ def blocks() -> tuple[Block, Block]:
     return start, beside
 
 
-def test_the_steps_of_the_page_lead_to_a_review(page: Page, tmp_path: Path) -> None:  # noqa: F811
+def test_the_steps_of_the_page_lead_to_a_review(page: Page, tmp_path: Path) -> None:
     with FakeGitHub() as github:
         repo = github.repository("octocat/models", base(tmp_path), installation=False)
         assert repo.installation is None
@@ -132,7 +129,7 @@ def _environment(home: Path, github: FakeGitHub) -> dict[str, str]:
     }
 
 
-def _listens(page: Page, address: str) -> bool:  # noqa: F811
+def _listens(page: Page, address: str) -> bool:
     from playwright.sync_api import Error
 
     try:

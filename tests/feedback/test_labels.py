@@ -96,6 +96,23 @@ def test_who_commits_a_suggestion_may_write_if_that_is_known_otherwise() -> None
     assert not votes(comment(), taken)[0].writes, "the newest of what is known counts"
 
 
+def test_who_hid_a_comment_does_not_stand_for_an_author_who_is_not_known() -> None:
+    applied, hidden = Row("applied", "exact", "", None), Row("hidden", "hidden", "", True)
+    (vote,) = votes(comment(author=""), [applied, hidden])
+    assert (vote.person, vote.kind, vote.writes) == ("", "applied", False)
+    (alone,) = votes(comment(author=""), [hidden])
+    assert (alone.kind, alone.writes) == ("hidden", True)
+
+
+def test_a_stranger_who_replies_gives_an_applied_suggestion_no_weight() -> None:
+    """Neither one who is not the author, nor an author who may not write, nor both together."""
+    applied = Row("applied", "exact", "", None)
+    other, author = (Row("reply", "agreement", who, False) for who in ("mallory", "author"))
+    for replies in ([other], [author], [other, author]):
+        (vote,) = votes(comment(), [applied, *replies])
+        assert (vote.person, vote.kind, vote.writes) == ("author", "applied", False)
+
+
 @given(COMMENTS, st.lists(ROWS, max_size=8), st.randoms(use_true_random=False))
 def test_neither_order_nor_copies_of_signals_matter(one: Any, rows: list[Row], chance: Any) -> None:
     cast, found = votes(one, rows), label(one, rows)

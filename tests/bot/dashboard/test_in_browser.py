@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -13,31 +11,21 @@ import pytest
 
 from service.models import JobState
 from tests.bot.dashboard.world import NOW, World
+from tests.browser import NODE, check_page, launched, needs_chromium
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 ROOT = Path(__file__).resolve().parents[3]
-NODE = ROOT / ".venv/prism/node_modules"
-AXE = NODE / "axe-core/axe.min.js"
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-SCREENSHOTS = os.environ.get("PTOPT_SCREENSHOTS")  # a folder, to look at them
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed (apt-get install chromium)"),
-]
+pytestmark = [pytest.mark.slow, needs_chromium]
 SIZES = {"narrow": (360, 740), "wide": (1440, 900)}
 PAGES = ("sign-in", "reviews", "review", "rules", "models", "jobs", "job", "health", "nowhere")
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield launched
-        launched.close()
+    with launched() as browser:
+        yield browser
 
 
 @pytest.fixture(scope="module")
@@ -90,23 +78,13 @@ def opened(browser: Browser, world: World, **more: Any) -> Page:
 def test_every_page(
     browser: Browser, world: World, addresses: dict[str, str], size: str, scheme: str
 ) -> None:
-    assert AXE.exists(), "axe is missing: run `make .venv/prism/.ready`, which needs node and npm"
     width, height = SIZES[size]
     page = opened(browser, world, viewport={"width": width, "height": height}, color_scheme=scheme)
     problems: list[str] = []
     page.on("console", lambda message: problems.append(message.text))
     for name in PAGES:
         page.goto(f"{world.url}/dashboard/{addresses[name]}")
-        if SCREENSHOTS:
-            page.screenshot(path=Path(SCREENSHOTS, f"{name}-{size}-{scheme}.png"), full_page=True)
-        wider = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
-        assert wider <= 0, f"{name} is {wider} pixels too wide"
-        # The policy keeps scripts out of the page; this one is ours.
-        page.evaluate(AXE.read_text(encoding="utf-8"))
-        found = page.evaluate("axe.run()")
-        faults = [(each["id"], [node["html"] for node in each["nodes"]]) for each in found["violations"]]
-        assert not faults, (name, faults)
-        assert len(found["passes"]) > 10
+        check_page(page, f"{name}-{size}-{scheme}")
     page.close()
     assert not [text for text in problems if "Security Policy" in text]
 
