@@ -61,3 +61,14 @@ def test_show_says_what_a_min_confidence_lifts(tmp_path: Path, setting: str, sai
     (tmp_path / ".ptopt.toml").write_text(setting)
     shown = run("config", "show", tmp_path).stdout
     assert said.format(threshold(None)) in shown and other not in shown
+
+
+def test_config_takes_a_file_as_the_other_commands_do(checkout: Path) -> None:
+    (checkout / ".ptopt.toml").write_text("budget = 3\n")
+    other = checkout / "other.toml"
+    other.write_text("budget = 9\n")
+    shown = run("config", "show", "--config", other, checkout)
+    assert shown.exit_code == 0 and "\nbudget = 9\n" in shown.stdout
+    other.write_text("budget = -1\n")
+    assert run("config", "check", checkout).exit_code == 0
+    assert run("config", "check", "--config", other, checkout).exit_code == 2

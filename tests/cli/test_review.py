@@ -156,3 +156,15 @@ def test_a_range_of_git_is_named_as_the_two_options(checkout: Path, given: str, 
     assert result.exit_code == 2
     assert f"{given} is a range; write {options}" in result.stderr
     assert "extra argument" in run("review", "--repo", checkout, "branch").stderr
+
+
+@pytest.mark.parametrize("patch", [b"", b"\n"])
+def test_an_empty_patch_is_wrong_input(tree: Path, patch: bytes) -> None:
+    result = run("review", "--diff", "-", "--tree", tree, stdin=patch)
+    assert (result.exit_code, result.stderr, result.stdout) == (2, "ptopt: error: the diff is empty\n", "")
+
+
+def test_a_branch_without_changes_is_clean(checkout: Path) -> None:
+    result = run("review", "--repo", checkout, "--base", "HEAD", "--exit-code")
+    assert result.exit_code == 0
+    assert "No Python, notebooks or configurations to review (HEAD...working tree)." in unwrapped(result)
