@@ -27,9 +27,3 @@ def rule_page(name: str) -> str:
 def absolute(page: str) -> str:
     """The text of a rule's page with whole addresses in place of its links to other pages."""
     return page.replace("](../", f"]({_PAGES}/")
-
-
-def rule_of_page(link: str) -> str:
-    """The name of the rule whose page it is; "" where it is another link."""
-    name = link.rpartition("/")[2].removesuffix(".md")
-    return name if name and link == rule_page(name) else ""
