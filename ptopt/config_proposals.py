@@ -55,6 +55,7 @@ def propose_config(
     change: ChangedFile | None,
     floor: float,
     suppressions: Suppressions,
+    *,
     least: float,
     asked: Collection[str] = (),
 ) -> tuple[list[Proposal], list[Proposal]]:

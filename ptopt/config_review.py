@@ -1,4 +1,4 @@
-"""What is proposed on one configuration file: the counterpart of `ptopt.review` for files that are not Python."""
+"""What is proposed on one configuration file: the counterpart of `ptopt.inspection` for files that are not Python."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from ptopt.configs.file import load
 from ptopt.configs.values import Refused
 from ptopt.file_result import FileResult
 from ptopt.findings import NotReviewed
+from ptopt.left_out import comment_threshold
 from ptopt.pathkind import is_config_for_sure
 from ptopt.project.facts import ProjectFacts
 from ptopt.proposals import Proposal
-from ptopt.ranker.model import ranker, threshold
 from ptopt.rules import config_rules
 from ptopt.rules.configs import ConfigRule
 from ptopt.suppress import Suppressions, find_in_config
@@ -52,8 +52,8 @@ def inspect_config(
         change,
         floor,
         suppressions,
-        threshold(config.min_confidence) or ranker().threshold,
-        config.asked,
+        least=comment_threshold(config),
+        asked=config.asked,
     )
     spans = [(rule.keys(), read.span(problem.start, problem.end)) for rule, problem in found]
     return FileResult(

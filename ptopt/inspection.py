@@ -220,12 +220,12 @@ class _Inspector:
             change,
             self._floor,
             fixes,
-            suppressions,
-            unlikely,
-            places,
-            self._least,
-            self._lifted,
-            self._config.asked,
+            suppressions=suppressions,
+            unlikely=unlikely,
+            places=places,
+            least=self._least,
+            lifted=self._lifted,
+            asked=self._config.asked,
         )
         proposals = joined(tuple(map(self._old_or_new, found)), fixes, change)
         notes += [

@@ -73,6 +73,7 @@ def propose(
     change: ChangedFile | None,
     min_confidence: float,
     fixes: Fixes,
+    *,
     suppressions: Suppressions | None = None,
     unlikely: list[Unlikely] | None = None,
     places: Counter[str] | None = None,
