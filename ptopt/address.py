@@ -16,7 +16,7 @@ def install(extra: str) -> str:
     return f"pip install 'ptopt[{extra}] @ git+{URL}'"
 
 
-WEIGHING_PAGE = f"{_PAGES}/ranking.md"  # how comments are chosen
+RANKING_PAGE = f"{_PAGES}/ranking.md"  # how comments are chosen
 
 
 def rule_page(name: str) -> str:

@@ -130,8 +130,8 @@ def test_an_interrupted_command_leaves_no_process(tmp_path: Path, name: str) -> 
         assert command.poll() is None and time.monotonic() < until
         time.sleep(0.02)
     os.killpg(command.pid, signal.SIGINT)
-    _, said = command.communicate(timeout=60)
-    assert (command.returncode, said.strip()) == (130, b"")
+    _, stderr = command.communicate(timeout=60)
+    assert (command.returncode, stderr.strip()) == (130, b"")
     while any(Path(f"/proc/{pid}").exists() for pid in found):
         assert time.monotonic() < until
         time.sleep(0.02)
