@@ -112,13 +112,13 @@ def fix(
             continue
         if change is not None and file.path not in changed:
             continue
-        if change is None:
+        listed = None if change is None else of_the_change(changed[file.path])
+        if listed is None:
             result = fix_file(file, review_one, unsafe=unsafe, most_rounds=_MOST_ROUNDS)
             # counted as `check` counts
             remaining = review_one(whole_file(file.path, result.after), True).findings if result.left else ()
             left += remaining
         else:
-            listed = of_the_change(changed[file.path])
             shown = frozenset((p.rule, p.span.start) for finding in listed for p in finding.places())
             result = fix_file(file, review_one, unsafe=unsafe, most_rounds=1, shown=shown)
             left += _at(listed, shown.difference(*(each.places for each in result.rounds)))
@@ -128,13 +128,11 @@ def fix(
             continue
         for number, each in enumerate(result.rounds):
             several = (
-                review_one(whole_file(file.path, each.before), True).findings
-                if change is None
-                else of_the_change(changed[file.path])
+                review_one(whole_file(file.path, each.before), True).findings if listed is None else listed
             )
             here = _at(several, each.places)
             (more if number else fixed).extend(here)
-            if change is None and len(result.rounds) == 1:
+            if listed is None and len(result.rounds) == 1:
                 beside += max(0, places_of(remaining) + places_of(here) - places_of(several))
         results.append(dataclasses.replace(result, before=b"", after=b""))
         if diff:
