@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Collection
 
 from ptopt.change import ChangedFile
@@ -15,7 +14,6 @@ from ptopt.findings import NotReviewed
 from ptopt.left_out import comment_threshold
 from ptopt.pathkind import is_config_for_sure
 from ptopt.project.facts import ProjectFacts
-from ptopt.proposals import Proposal
 from ptopt.rules import config_rules
 from ptopt.rules.configs import ConfigRule
 from ptopt.suppress import Suppressions, find_in_config
@@ -64,15 +62,10 @@ def inspect_config(
             )
             for rule, error in failed
         ),
-        proposals=tuple(_old_or_new(p, baseline) for p in proposals),
-        left_out=tuple(_old_or_new(p, baseline) for p in unlikely),
+        proposals=tuple(p.with_baseline(baseline) for p in proposals),
+        left_out=tuple(p.with_baseline(baseline) for p in unlikely),
         suppressions=suppressions,
         used=frozenset().union(*(suppressions.matching(keys, s.start, s.end) for keys, s in spans)),
         change=change,
         text=read.text if proposals else None,
     )
-
-
-def _old_or_new(proposal: Proposal, baseline: Collection[str]) -> Proposal:
-    old = not proposal.silenced_by and proposal.finding.fingerprint in baseline
-    return dataclasses.replace(proposal, in_baseline=old)

@@ -181,17 +181,12 @@ class _Inspector:
             file, self._config, self._facts, self._limit_to_change, self._baseline, self._floor
         )
 
-    def _old_or_new(self, proposal: Proposal) -> Proposal:
-        if proposal.silenced_by or proposal.finding.fingerprint not in self._baseline:
-            return proposal
-        return dataclasses.replace(proposal, in_baseline=True)
-
     def _left_out(
         self, source: SourceFile, unlikely: Sequence[Unlikely], suppressions: Suppressions
     ) -> tuple[Proposal, ...]:
         with limited(COUNT_WORK):  # what is only counted takes nothing from what is reviewed
             found = tuple(left_out(source, unlikely, self._least, suppressions))
-        return tuple(map(self._old_or_new, found))
+        return tuple(p.with_baseline(self._baseline) for p in found)
 
     def _enabled(self, rule: Rule, path: str) -> bool:
         return self._config.enabled(*rule.keys(), rule.default, path)
@@ -227,7 +222,7 @@ class _Inspector:
             lifted=self._lifted,
             asked=self._config.asked,
         )
-        proposals = joined(tuple(map(self._old_or_new, found)), fixes, change)
+        proposals = joined([p.with_baseline(self._baseline) for p in found], fixes, change)
         notes += [
             NotReviewed(
                 source.path,
