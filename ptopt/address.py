@@ -16,7 +16,7 @@ def install(extra: str) -> str:
     return f"pip install 'ptopt[{extra}] @ git+{URL}'"
 
 
-WEIGHING_PAGE = f"{_PAGES}/ranking.md"  # how comments are chosen
+RANKING_PAGE = f"{_PAGES}/ranking.md"  # how comments are chosen
 
 
 def rule_page(name: str) -> str:
@@ -27,9 +27,3 @@ def rule_page(name: str) -> str:
 def absolute(page: str) -> str:
     """The text of a rule's page with whole addresses in place of its links to other pages."""
     return page.replace("](../", f"]({_PAGES}/")
-
-
-def rule_of_page(link: str) -> str:
-    """The name of the rule whose page it is; "" where it is another link."""
-    name = link.rpartition("/")[2].removesuffix(".md")
-    return name if name and link == rule_page(name) else ""

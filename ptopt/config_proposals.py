@@ -55,6 +55,7 @@ def propose_config(
     change: ChangedFile | None,
     floor: float,
     suppressions: Suppressions,
+    *,
     least: float,
     asked: Collection[str] = (),
 ) -> tuple[list[Proposal], list[Proposal]]:
@@ -78,8 +79,8 @@ def propose_config(
             continue
         own = rule.prior if problem.confidence is None else problem.confidence
         confidence = min(own, most)
-        said = confidence >= floor or rule.id in asked
-        fix = _postable(verified(file, rule, problem, counts[rule.id]), file, change) if said else None
+        proposed = confidence >= floor or rule.id in asked
+        fix = _postable(verified(file, rule, problem, counts[rule.id]), file, change) if proposed else None
         finding = Finding(
             rule=rule.id,
             name=rule.name,
@@ -103,12 +104,12 @@ def propose_config(
         silenced_by = suppressions.matching(rule.keys(), span.start, span.end)
         # Different settings are different matters: each is a comment of its own.
         found_there = Proposal(finding, (problem.symbol, span.start), confidence, confidence, silenced_by)
-        (proposals if said else unlikely).append(found_there)
+        (proposals if proposed else unlikely).append(found_there)
     return proposals, unlikely
 
 
 def _in_use(file: ConfigFile) -> tuple[bool, str]:
-    """Is the file in use, as far as is known, and of a time in which it can be run? And what says so, "" where nothing does."""
+    """Is the file in use, as far as is known, and of a time in which it can be run? And the reason, "" where nothing is known."""
     if file.dockerfile is not None and is_dated(file.dockerfile):
         return False, "the image can hardly be built any more"
     used = file.facts.naming.used(file.path, file.text.encode())

@@ -1,8 +1,7 @@
-"""What is proposed on one configuration file: the counterpart of `ptopt.review` for files that are not Python."""
+"""What is proposed on one configuration file: the counterpart of `ptopt.inspection` for files that are not Python."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Collection
 
 from ptopt.change import ChangedFile
@@ -12,10 +11,9 @@ from ptopt.configs.file import load
 from ptopt.configs.values import Refused
 from ptopt.file_result import FileResult
 from ptopt.findings import NotReviewed
+from ptopt.left_out import comment_threshold
 from ptopt.pathkind import is_config_for_sure
 from ptopt.project.facts import ProjectFacts
-from ptopt.proposals import Proposal
-from ptopt.ranker.model import ranker, threshold
 from ptopt.rules import config_rules
 from ptopt.rules.configs import ConfigRule
 from ptopt.suppress import Suppressions, find_in_config
@@ -52,8 +50,8 @@ def inspect_config(
         change,
         floor,
         suppressions,
-        threshold(config.min_confidence) or ranker().threshold,
-        config.asked,
+        least=comment_threshold(config),
+        asked=config.asked,
     )
     spans = [(rule.keys(), read.span(problem.start, problem.end)) for rule, problem in found]
     return FileResult(
@@ -64,15 +62,10 @@ def inspect_config(
             )
             for rule, error in failed
         ),
-        proposals=tuple(_old_or_new(p, baseline) for p in proposals),
-        left_out=tuple(_old_or_new(p, baseline) for p in unlikely),
+        proposals=tuple(p.with_baseline(baseline) for p in proposals),
+        left_out=tuple(p.with_baseline(baseline) for p in unlikely),
         suppressions=suppressions,
         used=frozenset().union(*(suppressions.matching(keys, s.start, s.end) for keys, s in spans)),
         change=change,
         text=read.text if proposals else None,
     )
-
-
-def _old_or_new(proposal: Proposal, baseline: Collection[str]) -> Proposal:
-    old = not proposal.silenced_by and proposal.finding.fingerprint in baseline
-    return dataclasses.replace(proposal, in_baseline=old)

@@ -57,6 +57,11 @@ class Proposal:
         """Neither a comment nor the baseline keeps it from being reported."""
         return not (self.silenced_by or self.in_baseline)
 
+    def with_baseline(self, baseline: Collection[str]) -> Proposal:
+        """An old one, where the baseline lists it by fingerprint and no comment silences it."""
+        old = not self.silenced_by and self.finding.fingerprint in baseline
+        return dataclasses.replace(self, in_baseline=True) if old else self
+
     def reweighed(self, confidence: float) -> Proposal:
         missed = tuple(c for c in self.finding.missed if c is not Condition.CONFIDENCE)  # no longer known
         finding = dataclasses.replace(self.finding, confidence=round(confidence, 2), missed=missed)
@@ -73,6 +78,7 @@ def propose(
     change: ChangedFile | None,
     min_confidence: float,
     fixes: Fixes,
+    *,
     suppressions: Suppressions | None = None,
     unlikely: list[Unlikely] | None = None,
     places: Counter[str] | None = None,

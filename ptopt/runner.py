@@ -27,8 +27,3 @@ class Runner(Protocol):
 def in_process(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
     """The runner of a process that works for one user: a plain call."""
     return function(*args, **kwargs)
-
-
-def takes_one_by_one(runner: Runner) -> bool:
-    """Does it draw the items of an argument as it goes, rather than need all at once?"""
-    return runner is in_process or getattr(runner, "draws", False) is True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from posixpath import commonprefix
 
 BY_MODEL = (
     "found by a model"  # the kind of a rule's name that nobody means to write: only a model can raise it
@@ -20,7 +21,7 @@ def similar(text: str, known: Iterable[str]) -> list[str]:
         return [folded[name] for name in starting[:_MOST]]
     least = max(1, len(wanted) // 3)
     near = [
-        (edits, -_shared(wanted, name), name)
+        (edits, -len(commonprefix([wanted, name])), name)
         for name in folded
         if abs(len(name) - len(wanted)) <= least and (edits := distance(wanted, name)) <= least
     ]
@@ -39,10 +40,3 @@ def distance(one: str, other: str) -> int:
             current.append(min(best, before[column - 2] + 1) if swapped else best)
         before, above = above, current
     return above[-1]
-
-
-def _shared(one: str, other: str) -> int:
-    """The length of the common beginning."""
-    return next(
-        (at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
-    )

@@ -9,6 +9,7 @@ import re
 import tokenize
 from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
+from posixpath import commonprefix
 
 from ptopt.findings import Edit, Fix
 from ptopt.layout import brackets, laid_out
@@ -49,8 +50,8 @@ def _changed(text: str, edits: Sequence[Edit]) -> Iterator[tuple[int, int]]:
 def _line_edits(old: str, new: str) -> Iterator[Edit]:
     """What makes the new text of the old one, whole lines at a time."""
     before, after = (re.findall(r"[^\n]*\n|[^\n]+", text) for text in (old, new))
-    same = _shared(before, after)
-    behind = _shared(before[same:][::-1], after[same:][::-1])
+    same = len(commonprefix([before, after]))
+    behind = len(commonprefix([before[same:][::-1], after[same:][::-1]]))
     ends = [0]
     for line in before:
         ends.append(ends[-1] + len(line.encode("utf-8", "surrogatepass")))
@@ -59,12 +60,6 @@ def _line_edits(old: str, new: str) -> Iterator[Edit]:
     for tag, a, b, c, d in matcher.get_opcodes():
         if tag != "equal":
             yield Edit(ends[same + a], ends[same + b], "".join(after[same + c : same + d]))
-
-
-def _shared(one: Sequence[str], other: Sequence[str]) -> int:
-    """How many lines both begin with."""
-    different = (number for number, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
-    return next(different, min(len(one), len(other)))
 
 
 def _limit(file: SourceFile) -> int:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from ptopt import review
+from ptopt import inspection
 from ptopt.change import Change, whole_file
 from ptopt.config import Config
+from ptopt.inspection import FILE_WORK
 from ptopt.project.facts import NO_FACTS
-from ptopt.review import FILE_WORK, review_change
+from ptopt.review import review_change
 from ptopt.source.work import WorkLimitError, current, limited
 from tests.hostile import PROGRAMS, STEP
 from tests.limits import run_limited
@@ -41,7 +42,7 @@ def test_a_review_ends_within_seconds_and_a_gigabyte(case: str) -> None:
 
 
 def test_the_files_after_the_work_of_a_change_is_spent_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(review, "CHANGE_WORK", 10)
+    monkeypatch.setattr(inspection, "CHANGE_WORK", 10)
     change = Change(tuple(whole_file(path, STEP.encode()) for path in ("a.py", "b.py")), ())
     found = review_change(change, config=Config(), facts=NO_FACTS)
     assert [(note.path, note.reason.partition(":")[0]) for note in found.not_reviewed] == [

@@ -126,7 +126,9 @@ def test_a_fix_that_leaves_its_hunk_cannot_be_posted() -> None:
     file = ChangedFile(whole.path, None, whole.status, hunks, frozenset({line}), whole.head)
     read = load(file.path, text.encode())
     assert isinstance(read, ConfigFile)
-    (proposal,), _ = propose_config(read, seen_in(read, config_rules()), file, 0.0, Suppressions(), 0.43)
+    (proposal,), _ = propose_config(
+        read, seen_in(read, config_rules()), file, 0.0, Suppressions(), least=0.43
+    )
     assert proposal.finding.fix is not None and not proposal.finding.fix.postable
 
 

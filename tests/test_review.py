@@ -10,11 +10,11 @@ import pytest
 from ptopt.change import parse_diff, whole_file
 from ptopt.config import Config, load_config
 from ptopt.findings import Review, Safety, Span
+from ptopt.parse_check import MOST_BYTES
 from ptopt.project.facts import NO_FACTS, read_facts
 from ptopt.proposals import MOST_PLACES
 from ptopt.review import review_change, review_files
 from ptopt.rules import known_names
-from ptopt.unasked import UNASKED_BYTES
 from ptopt.verify import apply_edits
 
 BASE = textwrap.dedent(
@@ -205,7 +205,7 @@ def test_a_broken_file_without_torch_is_not_called_clean() -> None:
     (skipped,) = review.not_reviewed
     assert (skipped.path, review.reviewed) == ("a.py", ("b.py",)) and "does not parse" in skipped.reason
     # In a large tree, parsing what no rule asks about would take the time of the whole check.
-    padding = whole_file("0.py", (b"# " + b"a" * 97 + b"\n") * (UNASKED_BYTES // 100))
+    padding = whole_file("0.py", (b"# " + b"a" * 97 + b"\n") * (MOST_BYTES // 100))
     review = review_files([padding, *files], config=Config(), facts=NO_FACTS, limit_to_change=False)
     assert review.not_reviewed == ()
 

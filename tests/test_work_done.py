@@ -16,6 +16,7 @@ from ptopt.audit.modules import Modules
 from ptopt.change import whole_file
 from ptopt.config import Config
 from ptopt.findings import Review
+from ptopt.project.around import Neighbours
 from ptopt.project.facts import NO_FACTS
 from ptopt.ranker.features import _BATCH, _GIVEN, _WIDTH
 from ptopt.ranker.model import Head
@@ -86,7 +87,7 @@ def review(code: str, around: dict[str, str] | None = None, **chosen: Any) -> Re
         config=Config(**chosen),
         facts=NO_FACTS,
         limit_to_change=False,
-        neighbours=lambda path: files,  # type: ignore[arg-type]
+        neighbours=Neighbours(lambda: files, files.get),
     )
 
 
@@ -154,9 +155,11 @@ def test_where_a_glance_says_that_all_is_read_liveness_says_so() -> None:
         read = all_are_read(function, file)
         looked_at[read] += 1
         found = liveness(function, lambda expr: True) if read else None
-        for statement in found.after if found is not None else ():
+        if found is None:
+            continue
+        for statement in found.after:
             if isinstance(statement, (ast.Assign, ast.AnnAssign)) and statement.value is not None:
-                assert not found.is_unread(statement), ast.unparse(function)  # type: ignore[union-attr]
+                assert not found.is_unread(statement), ast.unparse(function)
     assert looked_at[True] > 2 * looked_at[False] > 0
 
 

@@ -17,11 +17,11 @@ from ptopt.project.naming import Naming, may_name
 from ptopt.project.surroundings import with_surroundings
 from ptopt.ranker.model import threshold
 from ptopt.review import review_files
-from ptopt.runner import Runner, in_process
 
 if TYPE_CHECKING:
     from ptopt.config import Config
     from ptopt.findings import Finding, NotReviewed
+    from ptopt.inspection import Inspect
     from ptopt.project.facts import ProjectFacts
 
 _BELOW = 0.8  # an audit also lists, as low, what is a little less sure than a comment on a pull request
@@ -70,11 +70,11 @@ def audit_of(
     config: Config,
     facts: ProjectFacts,
     not_read: Sequence[NotReviewed] = (),
-    runner: Runner = in_process,
+    inspect: Inspect | None = None,
     aside: Aside = _at_once,
     reader: SecondReader | None = None,
 ) -> Audit:
-    """The audit of a repository, of its files by path. `runner` reviews them, `aside` looks for the scripts meanwhile. All that follows
+    """The audit of a repository, of its files by path. `inspect` inspects them for the review, `aside` looks for the scripts meanwhile. All that follows
     from the tables follows from them as `reader` leaves them.
     """
     facts = dataclasses.replace(
@@ -90,7 +90,7 @@ def audit_of(
         facts=facts,
         limit_to_change=False,
         neighbours=Neighbours(lambda: files, files.get),
-        runner=runner,
+        inspect=inspect,
     )
     left_out = {file.path for file in whole if config.why_skipped(file.path) is not None}
 

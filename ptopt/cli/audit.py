@@ -50,7 +50,7 @@ def audit(
         raise click.UsageError("--model and --model-server go together")
     from ptopt.audit.run import audit_of
     from ptopt.audit.values import Level
-    from ptopt.cli.workers import Workers, aside
+    from ptopt.cli.workers import aside, inspect_in_processes
     from ptopt.inputs.whole import whole_folder
     from ptopt.report.audit import render
     from ptopt.report.audit.text import number_of
@@ -60,7 +60,9 @@ def audit(
     chosen = config.model_copy(update={"skip": ()})  # training scripts often lie among the examples
     folder = whole_folder(path, root, wants=lambda name: chosen.why_skipped(name) is None)
     with audit_reader(ModelChoice(model, model_server, model_seconds), model_scripts) as reader:
-        found = audit_of(folder.name, folder.files, config, facts, folder.not_read, Workers(), aside, reader)
+        found = audit_of(
+            folder.name, folder.files, config, facts, folder.not_read, inspect_in_processes, aside, reader
+        )
     if output is not None:
         output.write_bytes(render(format_, found).encode("utf-8", "backslashreplace"))
     else:

@@ -6,6 +6,7 @@ import dataclasses
 import shlex
 import sys
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,19 @@ if TYPE_CHECKING:
     from ptopt.fixes import FixedFile, Spot
 
 _MOST_ROUNDS = 10  # of fixes that other fixes bring up
+
+
+@dataclass
+class _Outcome:
+    """What came of all files together, in findings as `check` counts them."""
+
+    files: int = 0  # that were fixed
+    fixed: list[Finding] = field(default_factory=list)
+    more: list[Finding] = field(default_factory=list)  # fixed, too: what only other fixes brought up
+    left: list[Finding] = field(default_factory=list)
+    beside: int = 0  # places that were fixed and have another finding, which stood behind the first one
+    hidden: int = 0  # places that the ranker left out
+    lost: int = 0  # files that were not reviewed
 
 
 @click.command()
@@ -50,11 +64,9 @@ def fix(
     """
     from ptopt.baseline import read_baseline
     from ptopt.change import whole_file
-    from ptopt.findings import NotReviewed, Safety, places_of
+    from ptopt.findings import NotReviewed, places_of
     from ptopt.fixes import fix_file
     from ptopt.inputs import change_between, neighbours_in, repository_root
-    from ptopt.ranking import across_files
-    from ptopt.report.text import code_span, count, counted
     from ptopt.review import review_files
 
     known = read_baseline(baseline)
@@ -100,11 +112,7 @@ def fix(
         )
         return [*found.findings, *found.over_limit]
 
-    results: list[FixedFile] = []
-    fixed: list[Finding] = []  # of what `check` shows
-    more: list[Finding] = []  # of what only their fixes brought up
-    left: list[Finding] = []
-    beside = 0  # places that were fixed and have another finding, which stood behind the first one
+    outcome = _Outcome()
     after = b"" if stdin is None else stdin.data
     for file in progress(files, None):
         if isinstance(file, NotReviewed):
@@ -112,31 +120,29 @@ def fix(
             continue
         if change is not None and file.path not in changed:
             continue
-        if change is None:
+        listed = None if change is None else of_the_change(changed[file.path])
+        if listed is None:
             result = fix_file(file, review_one, unsafe=unsafe, most_rounds=_MOST_ROUNDS)
             # counted as `check` counts
             remaining = review_one(whole_file(file.path, result.after), True).findings if result.left else ()
-            left += remaining
+            outcome.left += remaining
         else:
-            listed = of_the_change(changed[file.path])
             shown = frozenset((p.rule, p.span.start) for finding in listed for p in finding.places())
             result = fix_file(file, review_one, unsafe=unsafe, most_rounds=1, shown=shown)
-            left += _at(listed, shown.difference(*(each.places for each in result.rounds)))
+            outcome.left += _at(listed, shown.difference(*(each.places for each in result.rounds)))
         if stdin is not None:
             after = result.after
         if not result.fixed:
             continue
         for number, each in enumerate(result.rounds):
             several = (
-                review_one(whole_file(file.path, each.before), True).findings
-                if change is None
-                else of_the_change(changed[file.path])
+                review_one(whole_file(file.path, each.before), True).findings if listed is None else listed
             )
             here = _at(several, each.places)
-            (more if number else fixed).extend(here)
-            if change is None and len(result.rounds) == 1:
-                beside += max(0, places_of(remaining) + places_of(here) - places_of(several))
-        results.append(dataclasses.replace(result, before=b"", after=b""))
+            (outcome.more if number else outcome.fixed).extend(here)
+            if listed is None and len(result.rounds) == 1:
+                outcome.beside += max(0, places_of(remaining) + places_of(here) - places_of(several))
+        outcome.files += 1
         if diff:
             _write_diff(result)
         elif stdin is None:
@@ -144,38 +150,45 @@ def fix(
             write(fixed_rules(result, path_from_here(root)))
     if stdin is not None and not diff:
         click.echo(after, nl=False)
-    left = across_files(left)
-    done = (
-        f"{'Would fix' if diff else 'Fixed'} {counted(across_files(fixed))} in {count(len(results), 'file')}"
-    )
-    if more:
-        done += f", and {counted(across_files(more))} that these fixes brought up"
-    if not results:
-        done = "Nothing to fix"
-    rest = [f"{counted(left)} left"] if left else []
-    rest += (
-        [f"of them {count(beside, 'place')} with a second finding, beside the fixed one"] if beside else []
-    )
-    assuming = sum(1 for finding in left if finding.fix is not None and finding.fix.safety is Safety.UNSAFE)
-    rest += [f"{assuming:,} with an unsafe fix (`--unsafe`)"] if assuming and not unsafe else []
     lost.update(item.path for item in skipped)
     if change is not None:
         lost &= {*changed, *(item.path for item in change.not_reviewed)}
-    places_hidden = sum(hidden.values())
-    if places_hidden and not results:
-        rest.append(f"{count(places_hidden, 'place')} left out (`--min-confidence 0`)")
-    rest += [f"{count(len(lost), 'file')} not reviewed"] if lost else []
+    outcome.lost = len(lost)
+    outcome.hidden = sum(hidden.values())
     shows = ["ptopt", "check"] if base is None else ["ptopt", "review", "--base", base]
     same = settings.arguments() + ([] if baseline is None else ["--baseline", str(baseline)])
-    see = code_span(shlex.join([*shows, *same]))
-    click.echo(
-        f"{done}{'; ' if rest else ''}{', '.join(rest)}{f', see {see}' if rest else ''}.",
-        err=diff or stdin is not None,
-    )
+    summary = _summary(outcome, diff, unsafe, shlex.join([*shows, *same]))
+    click.echo(summary, err=diff or stdin is not None)
     if settings.exit_code:
         name_broken(broken)
-        if results or left or broken:
+        if outcome.files or outcome.left or broken:
             click.get_current_context().exit(1)
+
+
+def _summary(outcome: _Outcome, diff: bool, unsafe: bool, shows: str) -> str:
+    """What was fixed and what is left, on one line; `shows` is the command that lists the latter."""
+    from ptopt.findings import Safety
+    from ptopt.ranking import across_files
+    from ptopt.report.text import code_span, count, counted
+
+    done = "Nothing to fix"
+    if outcome.files:
+        fixed = counted(across_files(outcome.fixed))
+        done = f"{'Would fix' if diff else 'Fixed'} {fixed} in {count(outcome.files, 'file')}"
+    if outcome.more:
+        done += f", and {counted(across_files(outcome.more))} that these fixes brought up"
+    left = across_files(outcome.left)
+    rest = [f"{counted(left)} left"] if left else []
+    if outcome.beside:
+        rest.append(f"of them {count(outcome.beside, 'place')} with a second finding, beside the fixed one")
+    assuming = sum(1 for finding in left if finding.fix is not None and finding.fix.safety is Safety.UNSAFE)
+    if assuming and not unsafe:
+        rest.append(f"{assuming:,} with an unsafe fix (`--unsafe`)")
+    if outcome.hidden and not outcome.files:
+        rest.append(f"{count(outcome.hidden, 'place')} left out (`--min-confidence 0`)")
+    if outcome.lost:
+        rest.append(f"{count(outcome.lost, 'file')} not reviewed")
+    return f"{done}; {', '.join(rest)}, see {code_span(shows)}." if rest else f"{done}."
 
 
 def _at(findings: Iterable[Finding], spots: Collection[Spot]) -> list[Finding]:

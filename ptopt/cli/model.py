@@ -31,13 +31,12 @@ def review_with(
     neighbours: Neighbours | None = None, baseline: frozenset[str] = frozenset(),
 ) -> Review:  # fmt: skip
     """The review, reweighed by a model where one is named. A server that cannot be reached does not stop the review."""
-    from ptopt.cli.workers import Workers
+    from ptopt.cli.workers import inspect_in_processes
     from ptopt.review import review_files
-    from ptopt.runner import in_process
 
     review = functools.partial(
         review_files, files, config=config, facts=facts, limit_to_change=limit_to_change, around=around,
-        neighbours=neighbours, baseline=baseline, runner=in_process if limit_to_change else Workers(),
+        neighbours=neighbours, baseline=baseline, inspect=None if limit_to_change else inspect_in_processes,
     )  # fmt: skip
     if model.name is None:
         return review()

@@ -70,7 +70,7 @@ class Output:
     explain: bool
     verbose: bool
     suppressed: bool
-    quiet: bool = False
+    quiet: bool
 
 
 def complete_rules(context: click.Context, parameter: click.Parameter, typed: str) -> list[str]:

@@ -13,13 +13,13 @@ import signal
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from itertools import chain, islice
 from multiprocessing import connection
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
     from ptopt.change import ChangedFile
     from ptopt.file_result import FileResult
     from ptopt.findings import NotReviewed
+    from ptopt.inspection import Inspection
 
     Item = ChangedFile | NotReviewed
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 MANY = 200  # files from which on it is worth the start of processes
 _TOGETHER = 40  # files that a process takes at once: those of a folder have much in common
 _MOST = 8  # processes
 _JOBS = "PTOPT_JOBS"
-_FORK: Any = multiprocessing.get_context("fork" if sys.platform == "linux" else None)
+_CONTEXT = multiprocessing.get_context("fork") if sys.platform == "linux" else multiprocessing.get_context()
 
 
 def processes() -> int:
@@ -50,29 +50,18 @@ def processes() -> int:
     return int(wanted) if wanted.isdecimal() and int(wanted) else min(len(os.sched_getaffinity(0)), _MOST)
 
 
-class Workers:
-    """A runner that spreads the files of a large tree. Its results are those of one process, in the same order."""
+def inspect_in_processes(files: Iterable[Item], inspection: Inspection, /) -> list[FileResult]:
+    """`inspect_files`, with progress, and by several processes for a large tree; the results are those of one, in the same order."""
+    from ptopt.inspection import inspect_files
 
-    draws = True  # takes the files one by one: see `takes_one_by_one`
-
-    def __call__(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        from ptopt.review import inspect_files
-
-        if function is not inspect_files:
-            return function(*args, **kwargs)
-        given: Any = args
-        files, *others = given
-        _, _, limit_to_change, calibration, *_ = others
-        items: Iterator[Item] = iter(files)
-        first = list(islice(items, MANY))
-        every = chain(first, items)
-        count = processes()
-        if count < 2 or len(first) < MANY or limit_to_change or calibration is not None:
-            inspect: Any = function
-            result: T = inspect(progress(every, None), *others, **kwargs)
-            return result
-        found: Any = _spread(every, others, count)
-        return found  # type: ignore[no-any-return]
+    items = iter(files)
+    first = list(islice(items, MANY))
+    every = chain(first, items)
+    count = processes()
+    together = inspection.limit_to_change or inspection.calibration is not None
+    if count < 2 or len(first) < MANY or together:
+        return inspect_files(progress(every, None), inspection)
+    return _spread(every, inspection, count)
 
 
 def aside(work: Callable[[], T], files: int) -> Callable[[], T]:
@@ -80,8 +69,8 @@ def aside(work: Callable[[], T], files: int) -> Callable[[], T]:
     if files < MANY or processes() < 2:
         result = work()
         return lambda: result
-    receiver, sender = _FORK.Pipe(duplex=False)
-    process = _FORK.Process(target=_send, args=(sender, work), daemon=True)  # ended with this one
+    receiver, sender = _CONTEXT.Pipe(duplex=False)
+    process = _CONTEXT.Process(target=_send, args=(sender, work), daemon=True)  # ended with this one
     with _uninterrupted():
         process.start()
     sender.close()
@@ -95,26 +84,27 @@ def aside(work: Callable[[], T], files: int) -> Callable[[], T]:
         process.join()
         if not done:
             raise found
-        return found  # type: ignore[no-any-return]
+        result: T = found
+        return result
 
     return wait
 
 
-def _spread(files: Iterable[Item], others: Sequence[Any], count: int) -> list[FileResult]:
-    from ptopt.unasked import Unasked
+def _spread(files: Iterable[Item], inspection: Inspection, count: int) -> list[FileResult]:
+    from ptopt.parse_check import ParseCheck
 
-    unasked = Unasked()
+    check = ParseCheck()  # here, where the files before each one are known, and so what is left of its limit
     found: list[FileResult] = []
-    with _pool(count, functools.partial(_inspect, others)) as pool:
+    with _pool(count, functools.partial(_inspect, inspection)) as pool:
         with _uninterrupted():
             pool.submit(os.getpid)  # all are forked before there is a thread that shows progress
         waiting: deque[tuple[list[Item], Future[tuple[list[FileResult], set[str]]]]] = deque()
 
         def take() -> None:
             some, future = waiting.popleft()
-            results, deferred = future.result()
+            results, left = future.result()
             heads = {item.path: getattr(item, "head", None) for item in some}
-            found.extend(unasked(r.path, heads[r.path] or b"") if r.path in deferred else r for r in results)
+            found.extend(check(r.path, heads[r.path] or b"") if r.path in left else r for r in results)
 
         try:
             for some in _by(progress(files, None), _TOGETHER):
@@ -158,7 +148,7 @@ _work: Callable[..., Any] | None = None
 
 def _pool(count: int, work: Callable[..., Any]) -> ProcessPoolExecutor:
     """Processes that have `work`, which need not be written down to reach them."""
-    return ProcessPoolExecutor(count, mp_context=_FORK, initializer=_begin, initargs=(work,))
+    return ProcessPoolExecutor(count, mp_context=_CONTEXT, initializer=_begin, initargs=(work,))
 
 
 def _begin(work: Callable[..., Any]) -> None:
@@ -190,11 +180,15 @@ def _given(*args: Any) -> Any:
     return _work(*args)
 
 
-def _inspect(others: Sequence[Any], files: list[Item]) -> tuple[list[FileResult], set[str]]:
+def _inspect(inspection: Inspection, files: list[Item]) -> tuple[list[FileResult], set[str]]:
     """What is proposed on the files, and which of them no rule has a question on."""
-    from ptopt.review import inspect_files
-    from ptopt.unasked import Deferred
+    from ptopt.file_result import FileResult
+    from ptopt.inspection import inspect_files
 
-    deferred = Deferred()
-    inspect: Any = inspect_files
-    return inspect(files, *others, unasked=deferred), deferred.paths
+    unasked: set[str] = set()
+
+    def note(path: str, head: bytes) -> FileResult:
+        unasked.add(path)
+        return FileResult(path)
+
+    return inspect_files(files, inspection, note), unasked

@@ -6,12 +6,12 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from ptopt.change import HEAD_MISSING, MISMATCH, Change, parse_diff, whole_file
 from ptopt.difftext import show
 from ptopt.findings import NotReviewed
-from ptopt.inputs.folders import ENVIRONMENT_MARKS, NOT_UTF8, is_walked, printable, walk_files
+from ptopt.inputs.folders import NOT_UTF8, printable, walk_files, walked
 from ptopt.inputs.git import DIFF, CheckoutError, commit_of, merge_base, output, repository_root
 from ptopt.inputs.heads import Blobs, Tree
 from ptopt.pathkind import is_reviewable
@@ -53,15 +53,8 @@ def _untracked_files(top: Path) -> tuple[str, ...]:
     Without those of folders that are not walked either (see `change_from_paths`).
     """
     listed = output(top, "ls-files", "-z", "--others", "--exclude-standard")
-    paths = [PurePosixPath(os.fsdecode(path)) for path in listed.split(b"\0") if path]
-    foreign = {parent for path in paths for parent in path.parents if parent.name in ENVIRONMENT_MARKS}
-    foreign |= {path for path in paths if path.name in ENVIRONMENT_MARKS}
-    environments = {mark.parent for mark in foreign} - {PurePosixPath()}
-    return tuple(
-        str(path)
-        for path in paths
-        if is_reviewable(str(path)) and is_walked(str(path)) and environments.isdisjoint(path.parents)
-    )
+    paths = [os.fsdecode(path) for path in listed.split(b"\0") if path]
+    return tuple(path for path in walked(paths) if is_reviewable(path))
 
 
 def _with_new(change: Change, paths: Iterable[str], read: Tree) -> Change:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
-from ptopt.inputs.folders import ENVIRONMENT_MARKS, is_walked
+from ptopt.inputs.folders import walked
 from ptopt.inputs.git import commit_of, output
 from ptopt.inputs.heads import MAX_PROJECT_FILE, Blobs
 from ptopt.inputs.naming import Texts, naming_of
@@ -38,26 +38,12 @@ def naming_in_commit(root: Path, revision: str) -> Naming:
 
 def _namers(listed: bytes) -> list[str]:
     """The files to read of what git lists with `-z -l`, in order: regular ones of a readable size, in folders that are walked."""
-    sizes: dict[str, int] = {}
-    environments: set[PurePosixPath] = set()
+    paths: list[str] = []
+    readable: set[str] = set()
     for line in filter(None, listed.split(b"\0")):
         about, _, name = line.partition(b"\t")
         mode, _, _, size = about.split()
-        path = os.fsdecode(name)
-        environments |= {p.parent for p in _with_parents(path) if p.name in ENVIRONMENT_MARKS}
-        if mode.startswith(b"100"):
-            sizes[path] = int(size)
-    environments -= {PurePosixPath()}
-    return [
-        path
-        for path, size in sorted(sizes.items())
-        if may_name(path)
-        and size <= MOST_BYTES
-        and is_walked(path)
-        and environments.isdisjoint(PurePosixPath(path).parents)
-    ]
-
-
-def _with_parents(path: str) -> Iterable[PurePosixPath]:
-    whole = PurePosixPath(path)
-    return (whole, *whole.parents)
+        paths.append(os.fsdecode(name))
+        if mode.startswith(b"100") and int(size) <= MOST_BYTES:
+            readable.add(paths[-1])
+    return sorted(path for path in walked(paths) if path in readable and may_name(path))

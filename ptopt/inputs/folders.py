@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from ptopt.change import ChangedFile, whole_file
 from ptopt.configs.file import load
@@ -15,7 +15,7 @@ from ptopt.inputs.heads import MAX_PROJECT_FILE, Tree
 from ptopt.pathkind import PYTHON, is_config, is_reviewable
 
 SKIPPED_FOLDERS = frozenset({"node_modules", "__pycache__", "build", "dist", "site-packages"})
-ENVIRONMENT_MARKS = frozenset({"pyvenv.cfg", "conda-meta"})
+_ENVIRONMENT_MARKS = frozenset({"pyvenv.cfg", "conda-meta"})
 NOT_UTF8 = "the file name is not UTF-8"
 _OTHER = "not Python, a notebook or a configuration"
 _UNKNOWN = "no configuration of training, serving, an image or a workflow"
@@ -56,9 +56,16 @@ def project_files(root: Path, names: Iterable[str]) -> dict[str, bytes]:
     return {name: content for name, content in contents.items() if content is not None}
 
 
-def is_walked(path: str) -> bool:
-    """Does the file at `path` lie in folders that are walked, as far as their names tell?"""
-    return not any(_is_passed_over(part) for part in path.split("/")[:-1])
+def walked(paths: Sequence[str]) -> list[str]:
+    """Those of the files that a walk of their folder would reach, in the same order; `paths` are all that it holds, with "/"."""
+    places = [PurePosixPath(path) for path in paths]
+    marks = {mark for place in places for mark in (place, *place.parents) if mark.name in _ENVIRONMENT_MARKS}
+    environments = {mark.parent for mark in marks} - {PurePosixPath()}
+    return [
+        path
+        for path, place in zip(paths, places, strict=True)
+        if not any(map(_is_passed_over, place.parts[:-1])) and environments.isdisjoint(place.parents)
+    ]
 
 
 def _is_passed_over(folder: str) -> bool:
@@ -137,7 +144,7 @@ def walk_files(start: str, takes: Callable[[os.DirEntry[str]], bool]) -> Iterato
         except OSError as error:
             yield place.removesuffix(os.sep), f"the folder cannot be read: {error.strerror}"
             continue
-        if place != first and any(entry.name in ENVIRONMENT_MARKS for entry in entries):
+        if place != first and any(entry.name in _ENVIRONMENT_MARKS for entry in entries):
             continue
         children = []
         for entry in entries:

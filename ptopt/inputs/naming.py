@@ -34,7 +34,7 @@ class Texts:
 
 
 def naming_of(read: Callable[[Texts], bool]) -> Naming:
-    """What `read` adds may name a configuration; it says whether that is all. Nothing is read before the first question."""
+    """What `read` adds may name a configuration; it returns whether that is all. Nothing is read before the first question."""
     return Naming(_WhenAsked(read), whole=None)
 
 

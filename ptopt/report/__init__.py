@@ -36,8 +36,8 @@ def render(
     """The review in the format `name`, a key of `FORMATS`.
 
     `width` (columns), `color`, `explain` and `verbose` are for the terminal (statistics take the first and the last);
-    With `quiet` the terminal, concise lines and statistics say nothing but the findings.
-    `suppressed` puts findings that a comment silences into SARIF and on the terminal. Formats that always have them, or never, take no notice.
+    `suppressed` puts findings that a comment silences into SARIF and on the terminal. With `quiet` the terminal, concise lines
+    and statistics hold the findings alone. Formats that always have them, or never, take no notice.
     """
     if review.disk_lines and name not in _BY_CELL:
         from ptopt.report.ondisk import on_disk

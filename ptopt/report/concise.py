@@ -13,15 +13,15 @@ from ptopt.report.text import count, left_out_lines, one_line, outcome, unused, 
 
 
 def render(review: Review, *, quiet: bool = False) -> str:
-    said: defaultdict[tuple[str, Span], dict[str, list[str]]] = defaultdict(dict)
+    messages: defaultdict[tuple[str, Span], dict[str, list[str]]] = defaultdict(dict)
     for finding in review.findings:
         for place in finding.places():
             message = one_line(place.message or finding.message)
-            rules = said[finding.path_of(place), place.span].setdefault(message, [])
+            rules = messages[finding.path_of(place), place.span].setdefault(message, [])
             rules.append(f"{place.rule} {one_line(place.name)}")
     places = sorted(
         (visible(path), span, "; ".join(f"{', '.join(rules)}: {message}" for message, rules in there.items()))
-        for (path, span), there in said.items()
+        for (path, span), there in messages.items()
     )
     lines = [f"{path}:{span.start}: {text}" for path, span, text in places]
     return "".join(f"{line}\n" for line in (lines if quiet else [*lines, *_rest(review)]))

@@ -58,8 +58,8 @@ def gain_line(impact: Impact) -> str:
 def markdown_gain(impact: Impact, cut: Callable[[str], str] = str) -> str:
     """Both in Markdown, with a link; `cut` shortens what is too long for a comment."""
     how = "how" if impact.provenance == "measured" else "source"
-    said = f"{in_short(impact)} ({condition(impact)}"
-    return f"{markdown_text(cut(said))}, {markdown_link(how, impact.source)})"
+    text = f"{in_short(impact)} ({condition(impact)}"
+    return f"{markdown_text(cut(text))}, {markdown_link(how, impact.source)})"
 
 
 def _rounded(factor: float, largest: float) -> str:

@@ -33,27 +33,27 @@ class Also:
     impact: tuple[Impact, ...] = ()
 
     @property
-    def said(self) -> str:
+    def statement(self) -> str:
         """In plain text: where, and what the rule says there."""
         named = f"{self.rule} {one_line(self.name)} " if self.rule else ""
         return f"Also {named}{self.at}{f': {one_line(self.message)}' if self.message else ''}"
 
     def plain(self) -> str:
         if not self.rule:
-            return self.said
+            return self.statement
         gains = "".join(f" Gain: {gain_line(i)}." for i in self.impact)
         wrong = f" Wrong if: {one_line(self.when_wrong)}" if self.when_wrong else ""
-        return f"{self.said}{'' if self.message else '.' * bool(gains)}{gains}{wrong}"
+        return f"{self.statement}{'' if self.message else '.' * bool(gains)}{gains}{wrong}"
 
     def markdown(self, longest: int = sys.maxsize) -> str:
         """With a link to the rule; `longest` in characters of each text."""
-        said = f": {markdown_text(cut(self.message, longest))}" if self.message else ""
+        message = f": {markdown_text(cut(self.message, longest))}" if self.message else ""
         if not self.rule:
-            return f"Also {markdown_text(self.at)}{said}"
+            return f"Also {markdown_text(self.at)}{message}"
         name = linked_rule(self.rule, self.name)
         gains = "".join(f" Gain: {markdown_gain(i, lambda text: cut(text, longest))}." for i in self.impact)
         wrong = f" Wrong if: {markdown_text(cut(self.when_wrong, longest))}" if self.when_wrong else ""
-        return f"Also {name} {markdown_text(self.at)}{said or '.' * bool(gains)}{gains}{wrong}"
+        return f"Also {name} {markdown_text(self.at)}{message or '.' * bool(gains)}{gains}{wrong}"
 
 
 def other_places(finding: Finding, review: Review | None = None) -> list[Also]:

@@ -16,7 +16,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ptopt.address import WEIGHING_PAGE
+from ptopt.address import RANKING_PAGE
 from ptopt.findings import Condition, Finding, Review, Safety, Severity, Span
 from ptopt.pathkind import language
 from ptopt.ranker.model import comment_conditions
@@ -81,8 +81,8 @@ def render(
 def _next_step(review: Review) -> str:
     """Where to read on about what `--explain` shows."""
     if review.findings:
-        return f"What the features mean: {WEIGHING_PAGE}; what a rule looks for: `ptopt explain {review.findings[0].rule}`."
-    return f"No finding to explain; how findings are chosen: {WEIGHING_PAGE}."
+        return f"What the features mean: {RANKING_PAGE}; what a rule looks for: `ptopt explain {review.findings[0].rule}`."
+    return f"No finding to explain; how findings are chosen: {RANKING_PAGE}."
 
 
 def summary_text(review: Review, *, width: int, verbose: bool, suppressed: bool) -> str:
@@ -174,7 +174,7 @@ def _finding(review: Review, finding: Finding, lines: _Lines, explain: bool) -> 
         parts.append(labelled("Assumes", assumed(finding)))
     for also in others:
         if also.rule:  # with gain and condition on lines of their own, as those of the finding stand
-            parts.append(lines.prose(also.said))
+            parts.append(lines.prose(also.statement))
             parts += [labelled("  Gain", gain_line(impact)) for impact in also.impact]
             parts += [labelled("  Wrong if", one_line(also.when_wrong))] if also.when_wrong else []
     if explain:

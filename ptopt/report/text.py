@@ -296,11 +296,6 @@ def proof_line(finding: Finding) -> str:
     return one_line(f"proved on {proof.inputs:,} inputs: the same results, {factor} ({proof.conditions})")
 
 
-def impact_line(impact: Impact) -> str:
-    """`gain` with its source."""
-    return f"{gain(impact)} ({one_line(impact.source)})"
-
-
 def measured_line(finding: Finding) -> str:
     """What the code of the finding takes of a recorded run; "" where that is not known."""
     measured = finding.measured

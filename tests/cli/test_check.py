@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.command import OPS, findings, run, unwrapped
+from tests.cli.command import OPS, TRAIN, findings, run, unwrapped
 
 EXAMPLE = Path(__file__).parents[2] / "examples/pull-request/head"
 
@@ -233,3 +233,46 @@ def test_workflows_are_counted_alike_when_they_are_fixed_and_ignored(workflows: 
 def test_stdin_that_does_not_parse_is_said_to(tmp_path: Path, format_: str) -> None:
     result = run("check", "-", "--format", format_, stdin=b"def f(:\n")
     assert "does not parse" in result.stdout
+
+
+def test_annotations_say_on_stderr_what_they_have_no_place_for(tmp_path: Path) -> None:
+    (tmp_path / "ops.py").write_text(
+        OPS.replace("dim=-1))", "dim=-1))  # ptopt: ignore[log-of-softmax]")
+        + "\n\nx = 1  # ptopt: ignore[item-every-step]\n"
+    )
+    (tmp_path / "train.py").write_text(TRAIN)
+    result = run("check", tmp_path, "--format", "github")
+    (line,) = result.stderr.splitlines()
+    assert "1 suppressed" in line and "1 unused suppression." in line
+    assert "places left out" in line or "place left out" in line
+    assert "1 suppressed" not in result.stdout
+    concise = run("check", tmp_path, "--format", "concise")
+    assert concise.stderr == "" and concise.stdout.endswith(
+        "line 12: unused suppression of item-every-step.\n"
+    )
+    (tmp_path / "train.py").unlink()
+    (tmp_path / "ops.py").write_text("import torch\n")
+    assert run("check", tmp_path, "--format", "github").stderr == ""
+
+
+def test_own_files_that_pre_commit_names_are_passed_over(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tree)
+    (tree / ".ptopt.toml").write_text("budget = 3\n")
+    (tree / "pyproject.toml").write_text("[tool.ptopt]\n")
+    run("check", "--write-baseline", "ptopt-baseline.json")
+    own = (".ptopt.toml", "pyproject.toml", "ptopt-baseline.json")
+    result = run("check", "--baseline", "ptopt-baseline.json", *own, "ops.py", "-v")
+    assert "Not reviewed" not in result.stdout and "not reviewed" not in result.stdout
+    assert "not reviewed" not in run("fix", "--baseline", "ptopt-baseline.json", *own).stdout
+    other = run("check", "--baseline", "ptopt-baseline.json", "README.md", "-v")
+    assert other.exit_code == 2
+    (tree / "README.md").write_text("# Title\n")
+    assert "README.md" in run("check", "README.md").stdout
+
+
+def test_explain_says_where_to_read_on(tree: Path) -> None:
+    text = unwrapped(run("check", tree / "ops.py", "--explain"))
+    assert "docs/ranking.md" in text and "`ptopt explain PTO407`" in text
+    assert "docs/ranking.md" not in run("check", tree / "ops.py").stdout
+    (tree / "ops.py").write_text("import torch\n")
+    assert "No finding to explain" in run("check", tree / "ops.py", "--explain").stdout

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ptopt import __version__
-from tests.cli.command import OPS, command, run
+from tests.cli.command import OPS, command, findings, run
 
 
 def test_version_and_help() -> None:
@@ -122,3 +122,10 @@ def test_a_closed_pipe_and_an_ascii_stdout_are_no_crash(tree: Path) -> None:
     )
     assert done.returncode == 0
     assert b"\\u2503" in done.stdout
+
+
+def test_the_package_runs_as_a_module(tree: Path) -> None:
+    module = [sys.executable, "-m", "ptopt", "check", str(tree / "ops.py"), "--format", "json"]
+    done = subprocess.run(module, capture_output=True, check=True)
+    assert done.stdout == command("check", tree / "ops.py", "--format", "json").stdout
+    assert findings(run("check", tree / "ops.py", "--format", "json"))

@@ -50,14 +50,27 @@ def test_config_of_a_file_of_code_asks_for_a_configuration_file(tmp_path: Path) 
 
 @pytest.mark.usefixtures("learned_ranker")
 @pytest.mark.parametrize(
-    ("setting", "said", "other"),
+    ("setting", "expected", "other"),
     [
         ("", "must also be true with a probability of at least", "Nothing else"),
         ("min-confidence = 0.9\n", "a min-confidence below {:.2f} lifts both", "Nothing else"),
         ("min-confidence = 0.2\n", "Nothing else is asked of a finding: this is below {:.2f}", "must also"),
     ],
 )
-def test_show_says_what_a_min_confidence_lifts(tmp_path: Path, setting: str, said: str, other: str) -> None:
+def test_show_says_what_a_min_confidence_lifts(
+    tmp_path: Path, setting: str, expected: str, other: str
+) -> None:
     (tmp_path / ".ptopt.toml").write_text(setting)
     shown = run("config", "show", tmp_path).stdout
-    assert said.format(threshold(None)) in shown and other not in shown
+    assert expected.format(threshold(None)) in shown and other not in shown
+
+
+def test_config_takes_a_file_as_the_other_commands_do(checkout: Path) -> None:
+    (checkout / ".ptopt.toml").write_text("budget = 3\n")
+    other = checkout / "other.toml"
+    other.write_text("budget = 9\n")
+    shown = run("config", "show", "--config", other, checkout)
+    assert shown.exit_code == 0 and "\nbudget = 9\n" in shown.stdout
+    other.write_text("budget = -1\n")
+    assert run("config", "check", checkout).exit_code == 0
+    assert run("config", "check", "--config", other, checkout).exit_code == 2

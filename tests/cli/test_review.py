@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -69,15 +70,16 @@ def test_review_says_what_it_compared(checkout: Path) -> None:
     assert document["compared"] == "origin/develop...working tree"
 
 
-def test_between_two_commits_the_working_tree_has_no_say(checkout: Path) -> None:
+def test_between_two_commits_the_working_tree_is_not_read(checkout: Path) -> None:
     def git(*arguments: str) -> None:
         identity = ("-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false")
         subprocess.run(["git", *identity, *arguments], cwd=checkout, check=True, capture_output=True)
 
-    def reviewed() -> object:
+    def reviewed() -> dict[str, Any]:
         result = run("review", "--repo", checkout, "--base", "main", "--head", "branch", "--format", "json")
         assert result.exit_code == 0, result.stderr
-        return json.loads(result.stdout)
+        document: dict[str, Any] = json.loads(result.stdout)
+        return document
 
     (checkout / "conf").mkdir()
     unpinned = {
@@ -97,7 +99,6 @@ def test_between_two_commits_the_working_tree_has_no_say(checkout: Path) -> None
     (checkout / "NOTES.md").unlink()
     (checkout / ".ptopt.toml").unlink()
     named = reviewed()
-    assert isinstance(named, dict) and isinstance(before, dict)
     assert [f["rule"] for f in named["findings"] if f["rule"] == "PTO101"] == ["PTO101"]
     assert named != before
     git("checkout", "-q", "main")
@@ -105,7 +106,7 @@ def test_between_two_commits_the_working_tree_has_no_say(checkout: Path) -> None
     git("add", ".ptopt.toml")
     git("commit", "-q", "-m", "settings")
     git("checkout", "-q", "branch")
-    assert "PTO101" not in json.dumps(reviewed()["findings"])  # type: ignore[index]
+    assert "PTO101" not in json.dumps(reviewed()["findings"])
 
 
 def test_a_wrong_tree_is_an_error(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -156,3 +157,15 @@ def test_a_range_of_git_is_named_as_the_two_options(checkout: Path, given: str, 
     assert result.exit_code == 2
     assert f"{given} is a range; write {options}" in result.stderr
     assert "extra argument" in run("review", "--repo", checkout, "branch").stderr
+
+
+@pytest.mark.parametrize("patch", [b"", b"\n"])
+def test_an_empty_patch_is_wrong_input(tree: Path, patch: bytes) -> None:
+    result = run("review", "--diff", "-", "--tree", tree, stdin=patch)
+    assert (result.exit_code, result.stderr, result.stdout) == (2, "ptopt: error: the diff is empty\n", "")
+
+
+def test_a_branch_without_changes_is_clean(checkout: Path) -> None:
+    result = run("review", "--repo", checkout, "--base", "HEAD", "--exit-code")
+    assert result.exit_code == 0
+    assert "No Python, notebooks or configurations to review (HEAD...working tree)." in unwrapped(result)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from ptopt.address import WEIGHING_PAGE
+from ptopt.address import RANKING_PAGE
 from tests.cli.command import run
 
 
@@ -22,7 +22,7 @@ def test_rules_docs_writes_a_page_per_rule(tmp_path: Path) -> None:
     written = (tmp_path / "pages" / "item-every-step.md").read_text()
     assert "](../ranking.md)" in written
     assert run("explain", "PTO101", "--format", "markdown").stdout == written.replace(
-        "](../ranking.md)", f"]({WEIGHING_PAGE})"
+        "](../ranking.md)", f"]({RANKING_PAGE})"
     )
     assert "(./item-every-step.md)" in (tmp_path / "pages" / "README.md").read_text()
 
@@ -32,7 +32,7 @@ def test_explain_knows_ids_and_names_and_near_misses() -> None:
     assert page == run("explain", "item-every-step").stdout
     assert "Why it is slow" in page
     assert "## " not in page and "```" not in page and "](" not in page
-    assert f"({WEIGHING_PAGE})" in page and "    loss.backward()\n" in page
+    assert f"({RANKING_PAGE})" in page and "    loss.backward()\n" in page
     error = run("explain", "item-evry-step").stderr
     assert error.startswith("ptopt: error: unknown rule 'item-evry-step', did you mean item-every-step")
     error = run("explain", "loader-without").stderr

@@ -93,7 +93,7 @@ def test_what_the_configuration_leaves_out_of_a_file_is_said_where_all_rules_are
     )
     config = tmp_path / ".ptopt.toml"
     config.write_text('[per-path-ignores]\n"a.py" = ["PTO407"]\n')
-    told = run("check", tmp_path, "--config", config, "--select", "ALL").stdout
-    assert "No performance findings in 1 file." in told and "switch rules off in 1 file." in told
+    shown = run("check", tmp_path, "--config", config, "--select", "ALL").stdout
+    assert "No performance findings in 1 file." in shown and "switch rules off in 1 file." in shown
     config.write_text('[per-path-ignores]\n"b.py" = ["PTO407"]\n')
     assert "switch rules off" not in run("check", tmp_path, "--config", config, "--select", "PTO101").stdout

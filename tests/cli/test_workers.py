@@ -16,12 +16,12 @@ import pytest
 
 from ptopt.change import whole_file
 from ptopt.cli import workers
-from ptopt.cli.workers import Workers, aside
+from ptopt.cli.workers import aside, inspect_in_processes
 from ptopt.config import Config
 from ptopt.findings import Review
+from ptopt.parse_check import MOST_BYTES
 from ptopt.project.facts import NO_FACTS
 from ptopt.review import review_files
-from ptopt.unasked import UNASKED_BYTES
 from tests.cli.command import TRAIN
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux alone")
@@ -29,7 +29,7 @@ FILES = {
     **{f"train{i}.py": TRAIN.encode() for i in range(5)},
     "a.py": b"x = (\n",
     # After it, less than the length of `z.py` is left for files that no rule has a question on.
-    "padding.py": (b"# " + b"a" * 97 + b"\n") * (UNASKED_BYTES // 100 - 1),
+    "padding.py": (b"# " + b"a" * 97 + b"\n") * (MOST_BYTES // 100 - 1),
     "y.ipynb": b"{}",
     "z.py": b"y = (\n" * 40,
 }
@@ -67,7 +67,7 @@ def test_the_review_is_that_of_one_process(small: None, pids: Callable[[], list[
     assert alone.findings
     # The first broken file is named; for the last one nothing is left, wherever it is looked at.
     assert [note.path for note in alone.not_reviewed if note.path.endswith(".py")] == ["a.py"]
-    assert review(runner=Workers()) == alone
+    assert review(inspect=inspect_in_processes) == alone
     assert len(pids()) == (len(FILES) + 1) // 2 and os.getpid() not in pids()
 
 
@@ -75,7 +75,7 @@ def test_a_few_files_are_reviewed_here(
     monkeypatch: pytest.MonkeyPatch, pids: Callable[[], list[int]]
 ) -> None:
     monkeypatch.setenv("PTOPT_JOBS", "2")
-    assert review(runner=Workers()) == review()
+    assert review(inspect=inspect_in_processes) == review()
     assert pids() == []
 
 
@@ -84,14 +84,14 @@ def test_one_process_is_enough_where_that_is_asked_for(
     small: None, monkeypatch: pytest.MonkeyPatch, pids: Callable[[], list[int]], jobs: str
 ) -> None:
     monkeypatch.setenv("PTOPT_JOBS", jobs)
-    assert review(runner=Workers()) == review()
+    assert review(inspect=inspect_in_processes) == review()
     assert pids() == []
 
 
 def test_a_process_that_is_ended_ends_the_command(small: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "_inspect", lambda *args: os._exit(9))
     with pytest.raises(click.ClickException, match="PTOPT_JOBS=1"):
-        review(runner=Workers())
+        review(inspect=inspect_in_processes)
 
 
 def test_an_error_comes_back(small: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,7 +100,7 @@ def test_an_error_comes_back(small: None, monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(workers, "_inspect", fails)
     with pytest.raises(ZeroDivisionError, match="here"):
-        review(runner=Workers())
+        review(inspect=inspect_in_processes)
 
 
 def test_work_aside_runs_in_another_process_where_there_are_many_files(small: None) -> None:
@@ -130,8 +130,8 @@ def test_an_interrupted_command_leaves_no_process(tmp_path: Path, name: str) -> 
         assert command.poll() is None and time.monotonic() < until
         time.sleep(0.02)
     os.killpg(command.pid, signal.SIGINT)
-    _, said = command.communicate(timeout=60)
-    assert (command.returncode, said.strip()) == (130, b"")
+    _, stderr = command.communicate(timeout=60)
+    assert (command.returncode, stderr.strip()) == (130, b"")
     while any(Path(f"/proc/{pid}").exists() for pid in found):
         assert time.monotonic() < until
         time.sleep(0.02)

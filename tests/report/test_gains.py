@@ -53,7 +53,7 @@ def test_figures_of_others_keep_their_source() -> None:
 @pytest.mark.parametrize("rule", all_rules(), ids=lambda rule: rule.id)
 def test_no_gain_of_ours_names_a_machine_or_is_bare(rule: type) -> None:
     for each in impact.of_rule(rule.name):
-        said = gain_line(each)
-        assert re.search(r"\((measured|published)\b.{4,}\)$", said)
+        text = gain_line(each)
+        assert re.search(r"\((measured|published)\b.{4,}\)$", text)
         if each.provenance == "measured":
-            assert len(said) < 200 and "torch" not in said and "driver" not in said
+            assert len(text) < 200 and "torch" not in text and "driver" not in text

@@ -9,7 +9,7 @@ from urllib.parse import unquote
 import pytest
 from jsonschema import Draft7Validator
 
-from ptopt.address import URL, WEIGHING_PAGE, rule_page
+from ptopt.address import RANKING_PAGE, URL, rule_page
 from ptopt.findings import Review, Safety
 from ptopt.report import render
 
@@ -55,7 +55,7 @@ def test_a_rule_brings_its_text(review: Review) -> None:
         assert rules[result["ruleIndex"]]["id"] == result["ruleId"]
     assert "## Why it is slow" in rules[0]["help"]["markdown"]
     assert rules[0]["helpUri"] == rule_page("item-every-step")
-    assert "](../" not in json.dumps(rules) and f"]({WEIGHING_PAGE})" in json.dumps(rules)
+    assert "](../" not in json.dumps(rules) and f"]({RANKING_PAGE})" in json.dumps(rules)
     assert run["tool"]["driver"]["informationUri"] == URL
 
 
