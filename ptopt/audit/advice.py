@@ -154,7 +154,7 @@ NEEDS = {
 def _is_too_new(key: str, facts: ProjectFacts) -> bool:
     """Does no version that the project admits have what the advice needs?"""
     added = ADDED.get(NEEDS.get(key, ""))
-    return added is not None and facts.excludes(added.package, added.version)
+    return added is not None and added.is_excluded(facts)
 
 
 def too_new(entries: tuple[EntryPoint, ...], facts: ProjectFacts) -> tuple[str, ...]:
@@ -206,7 +206,7 @@ def gaps(
 def _action(advice: Advice, measures: Sequence[Measure], facts: ProjectFacts) -> str:
     """What to do, for what the rows say: where a library is too old everywhere, to take a newer one first, or what it has."""
     newer = ADDED[advice.newer] if advice.newer else None
-    if newer is not None and facts.excludes(newer.package, newer.version):
+    if newer is not None and newer.is_excluded(facts):
         return advice.older
     versions = [_CAME_WITH.search(measure.detail) for measure in measures]
     if all(versions):

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ptopt.audit.known import TRANSFORMERS, TRANSFORMERS_SINCE, Value, agreed, one_of
+from ptopt.audit.known import TRANSFORMERS, TRANSFORMERS_ADDED, Value, agreed, one_of
 from ptopt.audit.launches import Launch
 from ptopt.audit.modules import Module, dotted_name
 from ptopt.audit.setup import Setup
@@ -26,7 +26,6 @@ _PARSERS = (
 _FALSE = frozenset({"false", "no", "0", "none", ""})
 _TRUE = frozenset({"true", "yes"})
 
-# Argument -> the transformers that first has it.
 _TRL_CHANGED = frozenset(
     {"bf16", "gradient_checkpointing"}
 )  # defaults of TRL's own classes changed between versions
@@ -121,9 +120,7 @@ class TrainerArguments:
 
     def _too_new(self, name: str) -> bool:
         """Is it an argument that the transformers of the project does not have?"""
-        return name in TRANSFORMERS_SINCE and self._setup.facts.excludes(
-            "transformers", TRANSFORMERS_SINCE[name]
-        )
+        return name in TRANSFORMERS_ADDED and TRANSFORMERS_ADDED[name].is_excluded(self._setup.facts)
 
     def _default(self, source: Source, name: str, place: Any) -> Value:
         if source.cls is not None:
@@ -140,7 +137,7 @@ class TrainerArguments:
         trl = source.name.endswith("Config")
         if self._too_new(name):
             pin = self._setup.facts.span("transformers")
-            note = f"{pin}: `{name}` came with transformers {TRANSFORMERS_SINCE[name]}"
+            note = f"{pin}: `{name}` came with transformers {TRANSFORMERS_ADDED[name].version}"
             return Value(True, TRANSFORMERS.get(name), note, place)
         if name in TRANSFORMERS and not (trl and name in _TRL_CHANGED):
             return Value(True, TRANSFORMERS[name], f"default of transformers for `{name}`", place)

@@ -12,9 +12,9 @@ from ptopt.audit.known import Value, agreed
 from ptopt.audit.modules import Module, text_of
 from ptopt.audit.setup import Candidate, Setup
 from ptopt.audit.values import Measure, Place, State
+from ptopt.project.added import ADDED
 
-_TORCH = re.compile(r"^(torch\.optim(\.\w+)*\.|optim\.)(Adam|AdamW|SGD|Adagrad|Adam)$")
-_FUSABLE = ("Adagrad", "Adam", "AdamW", "SGD")
+_TORCH = re.compile(r"^(torch\.optim(\.\w+)*\.|optim\.)(Adam|AdamW|SGD|Adagrad)$")
 _UNFUSED = (
     "RAdam",
     "NAdam",
@@ -39,8 +39,14 @@ _ACCUMULATES = re.compile(
 
 
 _OF_CLASS = re.compile(r"`fused` of `(\w+)`")
-# Class of torch.optim -> the release whose signature first has `fused`.
-_FUSED_SINCE = {"Adam": "1.13", "AdamW": "2.0", "SGD": "2.3", "Adagrad": "2.4"}
+# Class of torch.optim -> its argument `fused`
+_FUSED_ARGUMENT = {
+    "Adagrad": ADDED["Adagrad(fused=True)"],
+    "Adam": ADDED["Adam(fused=True)"],
+    "AdamW": ADDED["fused=True"],
+    "SGD": ADDED["SGD(fused=True)"],
+}
+_FUSABLE = tuple(_FUSED_ARGUMENT)
 _ASKS = re.compile(
     r"grad\w*_?accum|^accum\w*_(grad\w*|steps?|iters?|counts?|batch\w*|freq)$|^iters_to_acc", re.I
 )
@@ -89,12 +95,12 @@ def _without_fused(setup: Setup, found: list[Candidate]) -> Measure | None:
     """The row where the classes are those of a torch that has no fused update of them."""
     asked = [c for c in found if not c.detail.startswith("`fused` of ")]
     named = {match[1] for c in found if (match := _OF_CLASS.match(c.detail)) is not None}
-    since = [version for name, version in _FUSED_SINCE.items() if name in named]
-    if asked or not since or not all(setup.facts.excludes("torch", version) for version in since):
+    arguments = [added for name, added in _FUSED_ARGUMENT.items() if name in named]
+    if asked or not arguments or not all(added.is_excluded(setup.facts) for added in arguments):
         return None
     first = found[0]
-    name = next(iter(sorted(named)))
-    why = f"`{name}` has a fused update since torch {_FUSED_SINCE[name]}; {setup.facts.span('torch')}"
+    name = min(named)
+    why = f"`{name}` has a fused update since torch {_FUSED_ARGUMENT[name].version}; {setup.facts.span('torch')}"
     return Measure("fused_optimizer", "Fused optimizer", State.NOT_APPLICABLE, why, (first.place,))
 
 
