@@ -266,7 +266,7 @@ def zero_grad(setup: Setup) -> Measure:
         for given in (setup.keyword(call, "set_to_none", 0),)
         if setup.runs(module, call).truth is not False
     ]
-    stated = [place for place, said in asked if said]
+    stated = [place for place, is_true in asked if is_true]
     own = setup.framework not in ("transformers", "TRL", "Lightning")
     pin = setup.facts.span("torch")
     if stated and (setup.facts.excludes("torch", "2.0") or (own and len(stated) == len(asked))):
