@@ -111,7 +111,7 @@ class Sheet:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class RowAnswer:
     """What the model says of a row; its words are untrusted, its lines were all shown to it."""
 
     key: str
@@ -167,34 +167,34 @@ def read(sheet: Sheet) -> ChatPrompt:
     )
 
 
-def doubt(sheet: Sheet, row: Row, said: Said, shown: Shown) -> ChatPrompt:
+def doubt(sheet: Sheet, row: Row, answer: RowAnswer, shown: Shown) -> ChatPrompt:
     """The prompt that puts a changed row in doubt."""
     words = sheet.absent.get(row.key, ())
     absent = f"In no file of the repository that was read: {', '.join(words)}.\n" if words else ""
     user = (
         f"The script: {_path(sheet.script)} ({_line(sheet.framework)})\nThe measure: {row.title}. {MEANINGS.get(row.key, '')}\n"
         f"The analysis: {row.state}: {_line(row.detail)}{_evidence(row.evidence)}\n"
-        f"The reviewer: {said.state}: {_line(said.because)}{_evidence(said.evidence)}\n"
+        f"The reviewer: {answer.state}: {_line(answer.because)}{_evidence(answer.evidence)}\n"
         f"{absent}{_commands(sheet)}\n{listing(sheet, shown)}"
     )
     return ChatPrompt(_DOUBT, user, _doubt_schema(), _DOUBT_ANSWER_TOKENS, examples=False)
 
 
-def answers(text: str, sheet: Sheet) -> tuple[dict[str, Said], bool]:
+def answers(text: str, sheet: Sheet) -> tuple[dict[str, RowAnswer], bool]:
     """What an answer says of rows, by key, where it conforms and names lines that were shown; and whether all of it conforms."""
     data = _object(text)
     items = data.get("rows") if data is not None and set(data) == {"rows"} else None
     if not isinstance(items, list):
         return {}, False
     rows = {row.key: row for row in sheet.rows}
-    found: dict[str, Said] = {}
+    found: dict[str, RowAnswer] = {}
     valid = len(items) <= len(rows)
     for item in items[: len(rows)]:
-        said = _said(item, rows, sheet.shown)
-        if said is None or said.key in found:
+        answer = _row_answer(item, rows, sheet.shown)
+        if answer is None or answer.key in found:
             valid = False
         else:
-            found[said.key] = said
+            found[answer.key] = answer
     return found, valid and len(found) == len(rows)
 
 
@@ -266,7 +266,7 @@ def _between(candidate: Candidate, shown: Mapping[int, str], every: Mapping[tupl
     return found
 
 
-def _said(item: object, rows: Mapping[str, Row], shown: Shown) -> Said | None:
+def _row_answer(item: object, rows: Mapping[str, Row], shown: Shown) -> RowAnswer | None:
     if not isinstance(item, dict) or set(item) != set(_FIELDS):
         return None
     key, because, evidence, state, agrees = (item[name] for name in _FIELDS)
@@ -274,7 +274,7 @@ def _said(item: object, rows: Mapping[str, Row], shown: Shown) -> Said | None:
         return None
     row = rows[key]
     if agrees:
-        return Said(key, row.state, row.detail, row.evidence, True)
+        return RowAnswer(key, row.state, row.detail, row.evidence, True)
     if state not in ROW_STATES or not isinstance(because, str) or not 0 < len(because.strip()) <= _BECAUSE:
         return None
     if not isinstance(evidence, list) or not 0 < len(evidence) <= MOST_EVIDENCE:
@@ -283,7 +283,7 @@ def _said(item: object, rows: Mapping[str, Row], shown: Shown) -> Said | None:
     found = tuple(dict.fromkeys(place for place in places if place is not None))
     if None in places:
         return None
-    return Said(key, state, " ".join(because.split()), found, False)
+    return RowAnswer(key, state, " ".join(because.split()), found, False)
 
 
 def _place_of(text: object, shown: Shown) -> tuple[str, int] | None:
