@@ -7,6 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from packaging.version import Version
+
 from ptopt.audit.measures.memory import ONLY_PATCHES
 from ptopt.audit.measures.saving import NOTHING_SAVED
 from ptopt.audit.published import worth
@@ -138,7 +140,6 @@ ADVICE: dict[str, Advice] = {
 }  # fmt: skip
 
 _MOST_PLACES = 6
-_CAME_WITH = re.compile(r"came with (\w+) (\d[\d.]*\d)")  # as the rows say it
 # A model may also say that there is none.
 _DATA_PARALLEL = re.compile(r"^(?!.*\b(no|not|nor|neither|without)\b).*(?<!\w)DataParallel", re.I)
 
@@ -208,10 +209,10 @@ def _action(advice: Advice, measures: Sequence[Measure], facts: ProjectFacts) ->
     newer = ADDED[advice.newer] if advice.newer else None
     if newer is not None and newer.is_excluded(facts):
         return advice.older
-    versions = [_CAME_WITH.search(measure.detail) for measure in measures]
-    if all(versions):
-        library, version = max((m[1], m[2]) for m in versions if m is not None)
-        return f"Use {library} {version} or later. Then: {advice.action}"
+    lacking = [measure.lacking for measure in measures if measure.lacking is not None]
+    if len(lacking) == len(measures):
+        first = max(lacking, key=lambda added: Version(added.version))
+        return f"Use {first.package} {first.version} or later. Then: {advice.action}"
     return advice.action
 
 

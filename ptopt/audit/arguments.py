@@ -137,8 +137,9 @@ class TrainerArguments:
         trl = source.name.endswith("Config")
         if self._too_new(name):
             pin = self._setup.facts.span("transformers")
-            note = f"{pin}: `{name}` came with transformers {TRANSFORMERS_ADDED[name].version}"
-            return Value(True, TRANSFORMERS.get(name), note, place)
+            added = TRANSFORMERS_ADDED[name]
+            note = f"{pin}: `{name}` came with transformers {added.version}"
+            return Value(True, TRANSFORMERS.get(name), note, place, lacking=added)
         if name in TRANSFORMERS and not (trl and name in _TRL_CHANGED):
             return Value(True, TRANSFORMERS[name], f"default of transformers for `{name}`", place)
         whose = "TRL" if trl else "transformers"
@@ -188,11 +189,6 @@ def _parsed(text: str | bool | None) -> Any:
     if lowered in _FALSE - {"0"}:
         return False
     return int(text) if text.lstrip("-").isdigit() else text
-
-
-def is_lacking(value: Value) -> bool:
-    """Is it what holds because the library of the project has no such argument? Its note says so."""
-    return value.known and " came with transformers " in value.note
 
 
 def keyword_value(setup: Setup, calls: list[tuple[Module, ast.Call]], name: str, default: Value) -> Value:

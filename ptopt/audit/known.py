@@ -10,7 +10,7 @@ from typing import Any
 from ptopt.audit.configured import Setting
 from ptopt.audit.modules import Module, dotted_name
 from ptopt.audit.values import Place
-from ptopt.project.added import ADDED
+from ptopt.project.added import ADDED, Added
 from ptopt.source.bindings import Binding
 from ptopt.source.index import FunctionNode
 
@@ -48,6 +48,7 @@ class Value:
     choices: tuple[Any, ...] = ()
     passed: tuple[Any, ...] = ()
     differs: bool = False  # commands or configurations say different things of it
+    lacking: Added | None = None  # what the library of the project does not have yet, so that `value` holds
 
     @property
     def truth(self) -> bool | None:

@@ -63,7 +63,7 @@ def attention(setup: Setup) -> Measure:
         if fused_since.is_excluded(setup.facts):
             pin = setup.facts.span("transformers")
             why = f"{pin}: in steps, SDPA came with transformers {fused_since.version}"
-            return Measure(key, title, State.OFF, why, where)
+            return Measure(key, title, State.OFF, why, where, lacking=fused_since)
         return Measure(
             key,
             title,

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ptopt.audit.arguments import TrainerArguments, is_lacking, keyword_value, lightning_argument
+from ptopt.audit.arguments import TrainerArguments, keyword_value, lightning_argument
 from ptopt.audit.known import Value, agreed
 from ptopt.audit.modules import Module, text_of
 from ptopt.audit.setup import Candidate, Setup
@@ -68,7 +68,7 @@ def fused(setup: Setup) -> Measure:
     given = any(setup.keyword(call, "optimizers") is not None for _, call in setup.live.calls)
     if setup.framework in ("transformers", "TRL") and not given:
         value = TrainerArguments(setup).of("optim")
-        default = is_lacking(value) or (not value.known and "default of" in value.note)
+        default = value.lacking is not None or (not value.known and "default of" in value.note)
         if default and setup.facts.excludes("transformers", "4.32"):  # `adamw_hf`, by this name since 4.16
             why = f"{setup.facts.span('transformers')}: its Trainer takes its own AdamW, which has no fused update"
             return setup.not_applicable(key, title, why)
