@@ -18,9 +18,10 @@ from dataclasses import dataclass, replace
 from ptopt.audit.composed import composed
 from ptopt.audit.configured import Configured, read_all
 from ptopt.audit.launches import SHELL, Launch, launches, of_script, pages
-from ptopt.audit.live import Live, Summaries
+from ptopt.audit.live import Live
 from ptopt.audit.modules import Module, Modules
 from ptopt.audit.nearest import NearestFacts
+from ptopt.audit.summaries import Summaries
 from ptopt.audit.values import EntryPoint
 from ptopt.audit.words import LOOP, TELLING, rows_of
 from ptopt.pathkind import PYTHON
