@@ -15,7 +15,7 @@ from ptopt.audit.values import Checked, EntryPoint, Measure, ModelReading, Place
 from ptopt.audit.words import rows_of
 from ptopt.findings import Finding
 from ptopt.model.advisor import Advisor
-from ptopt.model.audit_rows import DOUBT_TOKENS, TABLE_TOKENS, Candidate, Row, RowAnswer, Sheet, Shown, chosen
+from ptopt.model.audit_rows import DOUBT_TOKENS, TABLE_TOKENS, Row, RowAnswer, Sheet, Shown, chosen
 from ptopt.model.interface import ModelUnavailableError
 from ptopt.model.region import Region, region_of_file
 from ptopt.model.whole_change import Claim
@@ -148,8 +148,7 @@ def sheet_of(entry: EntryPoint, context: Context) -> Sheet:
         Row(m.key, m.title, str(m.state), m.detail, tuple((p.path, p.line) for p in m.evidence))
         for m in entry.measures
     )
-    lines = (Candidate(line.path, line.number, line.text, line.weight, line.heads) for line in context.lines)
-    shown = chosen(lines, TABLE_TOKENS)
+    shown = chosen(context.lines, TABLE_TOKENS)
     return Sheet(
         entry.path, entry.framework, rows, entry.limits, shown, context.absent, context.runs, context.options
     )
@@ -166,7 +165,7 @@ def _around(context: Context, row: Row, answer: RowAnswer) -> Shown:
     """The lines around the evidence of both sides, then those that have to do with the row."""
     places = {*row.evidence, *answer.evidence}
     near = {(path, number) for path, line in places for number in range(line - _AROUND, line + _AROUND + 1)}
-    candidates = []
+    lines = []
     for line in context.lines:
         place = (line.path, line.number)
         weight = line.weight * (_OF_THE_ROW if row.key in rows_of(line.text) else _OF_OTHERS)
@@ -174,5 +173,5 @@ def _around(context: Context, row: Row, answer: RowAnswer) -> Shown:
             weight = _EVIDENCE_WEIGHT
         elif place in near:
             weight = _AROUND_WEIGHT
-        candidates.append(Candidate(line.path, line.number, line.text, weight, line.heads))
-    return chosen(candidates, DOUBT_TOKENS)
+        lines.append(dataclasses.replace(line, weight=weight))
+    return chosen(lines, DOUBT_TOKENS)

@@ -24,6 +24,7 @@ from ptopt.audit.nearest import NearestFacts
 from ptopt.audit.summaries import Summaries
 from ptopt.audit.values import EntryPoint
 from ptopt.audit.words import LOOP, TELLING, rows_of
+from ptopt.model.audit_rows import Line
 from ptopt.pathkind import PYTHON
 from ptopt.project.facts import ProjectFacts
 from ptopt.source.work import WorkLimitError, limited
@@ -52,17 +53,6 @@ _INSTALLS = re.compile(
     re.I,
 )
 _TESTS = re.compile(r"(^|/)(tests?|testing)/|(^|/)(test_[^/]*|[^/]*_test)\.py$")
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One line of a file, numbered as on disk. `weight`: how much it tells."""
-
-    path: str
-    number: int
-    text: str
-    weight: float
-    heads: int = 0  # number of the line of the `def` or `class` around it; 0: none
 
 
 @dataclass(frozen=True, slots=True)

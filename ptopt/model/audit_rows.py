@@ -75,14 +75,14 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
-    """One line that may be shown; `heads`: the line of the definition around it, shown with it; 0: none."""
+class Line:
+    """One line of a file that may be shown, numbered as on disk. `weight`: how much it tells."""
 
     path: str
     number: int
     text: str
     weight: float
-    heads: int = 0
+    heads: int = 0  # number of the line of the `def` or `class` around it, which is shown with it; 0: none
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class RowAnswer:
     agrees: bool
 
 
-def chosen(candidates: Iterable[Candidate], most: int) -> Shown:
+def chosen(candidates: Iterable[Line], most: int) -> Shown:
     """The lines that tell most, in at most `most` tokens, with the heads of their definitions and the gaps of a line or two."""
     every = {(c.path, c.number): c for c in candidates}
     files: defaultdict[str, dict[int, str]] = defaultdict(dict)
@@ -249,11 +249,11 @@ def _path(path: str) -> str:
     return neutralise(" ".join(path.split()))
 
 
-def _between(candidate: Candidate, shown: Mapping[int, str], every: Mapping[tuple[str, int], Candidate]) -> list[Candidate]:  # fmt: skip
+def _between(candidate: Line, shown: Mapping[int, str], every: Mapping[tuple[str, int], Line]) -> list[Line]:  # fmt: skip
     """The lines between it and the nearest ones that are shown, where these are a line or two."""
-    found: list[Candidate] = []
+    found: list[Line] = []
     for step in (-1, 1):
-        gap: list[Candidate] = []
+        gap: list[Line] = []
         for away in range(1, _GAP + 2):
             number = candidate.number + step * away
             if number in shown:

@@ -16,7 +16,7 @@ from ptopt.model.audit_rows import (
     MOST_EVIDENCE,
     ROW_STATES,
     TABLE_TOKENS,
-    Candidate,
+    Line,
     Row,
     RowAnswer,
     Sheet,
@@ -100,10 +100,8 @@ def test_nothing_of_the_repository_reaches_past_the_prompt(code: str, path: str)
 
 
 def test_what_tells_most_is_shown_within_the_budget() -> None:
-    lines = [
-        Candidate("big.py", n, f"value_{n} = compute(value_{n - 1})  # {n}", 0.1) for n in range(1, 9_000)
-    ]
-    lines.append(Candidate("run.sh", 7, "python big.py --amp", 5.0))
+    lines = [Line("big.py", n, f"value_{n} = compute(value_{n - 1})  # {n}", 0.1) for n in range(1, 9_000)]
+    lines.append(Line("run.sh", 7, "python big.py --amp", 5.0))
     shown = chosen(lines, TABLE_TOKENS)
     assert shown.has("run.sh", 7) and shown.left_out > 0
     sheet = Sheet("big.py", "PyTorch", (), (), shown, {}, frozenset())
@@ -112,9 +110,9 @@ def test_what_tells_most_is_shown_within_the_budget() -> None:
 
 
 def test_the_head_of_a_function_and_short_gaps_come_with_a_line() -> None:
-    lines = [Candidate("a.py", n, f"line {n}", 0.0, heads=2 if n > 2 else 0) for n in range(1, 60)]
-    lines[39] = Candidate("a.py", 40, "with autocast():", 2.0, heads=2)
-    lines[42] = Candidate("a.py", 43, "loss.backward()", 1.0, heads=2)
+    lines = [Line("a.py", n, f"line {n}", 0.0, heads=2 if n > 2 else 0) for n in range(1, 60)]
+    lines[39] = Line("a.py", 40, "with autocast():", 2.0, heads=2)
+    lines[42] = Line("a.py", 43, "loss.backward()", 1.0, heads=2)
     shown = chosen(lines, 60)
     numbers = [number for number, _ in shown.files["a.py"]]
     assert {2, 40, 41, 42, 43} <= set(numbers)
