@@ -15,7 +15,7 @@ from ptopt.audit.values import Checked, EntryPoint, Measure, ModelReading, Place
 from ptopt.audit.words import rows_of
 from ptopt.findings import Finding
 from ptopt.model.advisor import Advisor
-from ptopt.model.audit_rows import DOUBT_TOKENS, TABLE_TOKENS, Candidate, Row, Said, Sheet, Shown, chosen
+from ptopt.model.audit_rows import DOUBT_TOKENS, TABLE_TOKENS, Row, RowAnswer, Sheet, Shown, chosen
 from ptopt.model.interface import ModelUnavailableError
 from ptopt.model.region import Region, region_of_file
 from ptopt.model.whole_change import Claim
@@ -93,22 +93,22 @@ class ModelReader:
         sheets = [sheet_of(entry, context) for entry, context in zip(entries, known, strict=True)]
         answers = self._advisor.read(sheets)
         changes = [
-            (at, row, said)
+            (at, row, answer)
             for at, (found, _) in enumerate(answers)
             for row in sheets[at].rows
-            if (said := found.get(row.key)) is not None and not said.agrees
+            if (answer := found.get(row.key)) is not None and not answer.agrees
         ]
         verdicts = self._advisor.doubt(
-            [(sheets[at], row, said, _around(known[at], row, said)) for at, row, said in changes]
+            [(sheets[at], row, answer, _around(known[at], row, answer)) for at, row, answer in changes]
         )
         standing = {
-            (at, row.key): said
-            for (at, row, said), verdict in zip(changes, verdicts, strict=True)
+            (at, row.key): answer
+            for (at, row, answer), verdict in zip(changes, verdicts, strict=True)
             if verdict is True
         }
         self._count(
             scripts=len(entries),
-            agreed=sum(said.agrees for found, _ in answers for said in found.values()),
+            agreed=sum(answer.agrees for found, _ in answers for answer in found.values()),
             changed=len(standing),
             refused=verdicts.count(False),
             invalid=sum(not valid for _, valid in answers) + verdicts.count(None),
@@ -124,7 +124,7 @@ class ModelReader:
             for at, entry in enumerate(entries)
         ]
 
-    def _row(self, measure: Measure, standing: Said | None, said: Said | None) -> Measure:
+    def _row(self, measure: Measure, standing: RowAnswer | None, answer: RowAnswer | None) -> Measure:
         """The row as the model's change has it; marked where it agreed."""
         model = self._advisor.record.name.replace("`", "'")
         if standing is not None:
@@ -133,7 +133,7 @@ class ModelReader:
                 measure.key, measure.title, State(standing.state), f'"{words}" ({model})',
                 tuple(Place(path, line) for path, line in standing.evidence), Checked(model, measure),
             )  # fmt: skip
-        if said is not None and said.agrees:
+        if answer is not None and answer.agrees:
             return dataclasses.replace(measure, checked=Checked(model))
         return measure
 
@@ -148,8 +148,7 @@ def sheet_of(entry: EntryPoint, context: Context) -> Sheet:
         Row(m.key, m.title, str(m.state), m.detail, tuple((p.path, p.line) for p in m.evidence))
         for m in entry.measures
     )
-    lines = (Candidate(line.path, line.number, line.text, line.weight, line.heads) for line in context.lines)
-    shown = chosen(lines, TABLE_TOKENS)
+    shown = chosen(context.lines, TABLE_TOKENS)
     return Sheet(
         entry.path, entry.framework, rows, entry.limits, shown, context.absent, context.runs, context.options
     )
@@ -162,11 +161,11 @@ def _claim(finding: Finding, source: SourceFile) -> tuple[Claim, Region]:
     return Claim(view, span.start, span.end, finding.name, finding.message, "", 1.0), view
 
 
-def _around(context: Context, row: Row, said: Said) -> Shown:
+def _around(context: Context, row: Row, answer: RowAnswer) -> Shown:
     """The lines around the evidence of both sides, then those that have to do with the row."""
-    places = {*row.evidence, *said.evidence}
+    places = {*row.evidence, *answer.evidence}
     near = {(path, number) for path, line in places for number in range(line - _AROUND, line + _AROUND + 1)}
-    candidates = []
+    lines = []
     for line in context.lines:
         place = (line.path, line.number)
         weight = line.weight * (_OF_THE_ROW if row.key in rows_of(line.text) else _OF_OTHERS)
@@ -174,5 +173,5 @@ def _around(context: Context, row: Row, said: Said) -> Shown:
             weight = _EVIDENCE_WEIGHT
         elif place in near:
             weight = _AROUND_WEIGHT
-        candidates.append(Candidate(line.path, line.number, line.text, weight, line.heads))
-    return chosen(candidates, DOUBT_TOKENS)
+        lines.append(dataclasses.replace(line, weight=weight))
+    return chosen(lines, DOUBT_TOKENS)

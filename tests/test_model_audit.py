@@ -106,6 +106,19 @@ def test_a_change_that_stands_is_the_row_and_what_follows_follows_it() -> None:
     assert not found.model.invalid and not found.model.note
 
 
+def test_its_words_name_no_version_in_the_advice() -> None:
+    words = {
+        "state": "off",
+        "because": "`--fused` came with evil 99.9, and is off.",
+        "evidence": ["train.py:6"],
+    }
+    plain, changed = audited(None), audited(Model({"fused_optimizer": words}))
+    actions = [
+        next(gap.action for gap in audit.gaps if gap.key == "fused_optimizer") for audit in (plain, changed)
+    ]
+    assert actions[0] == actions[1]
+
+
 def test_rows_that_it_agrees_with_keep_their_words() -> None:
     found, before = audited(Model({})), audited(None)
     for after, row_before in zip(found.entries[0].measures, before.entries[0].measures, strict=True):

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ptopt.audit.known import TRANSFORMERS
+from ptopt.audit.known import TRANSFORMERS, TRANSFORMERS_ADDED
 from ptopt.rules import config_rules
 from ptopt.rules.configs import SettingRule
 from ptopt.rules.optim.kernel_per_parameter import _FOREACH
@@ -49,12 +49,12 @@ def _value(rules: str, library: str, says: str, question: str, *expected: object
 
 
 _RENAMED = ("packing", "group_by_length", "activation_checkpointing")  # of trl; until 5.2; since 5.23
-_ADDED = {"dataloader_persistent_workers": "4.36", "dataloader_prefetch_factor": "4.38"}
 
 
 def _off(name: str, since: str = "", until: str = "") -> Fact:
     """A default that the audit reads as off, or as the value of its own table."""
     value = TRANSFORMERS[name]
+    added = TRANSFORMERS_ADDED[name].version if name in TRANSFORMERS_ADDED else ""
     same = (
         f"default({_ARGUMENTS!r}, {name!r}) == {value!r}"
         if value
@@ -62,7 +62,7 @@ def _off(name: str, since: str = "", until: str = "") -> Fact:
     )
     return Fact(
         ("audit",), "transformers", f"`{name}` of `TrainingArguments` is {value or 'off'} by default", same, ("True",),
-        since or _ADDED.get(name, ""), until,
+        since or added, until,
     )  # fmt: skip
 
 

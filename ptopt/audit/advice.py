@@ -7,6 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from packaging.version import Version
+
 from ptopt.audit.measures.memory import ONLY_PATCHES
 from ptopt.audit.measures.saving import NOTHING_SAVED
 from ptopt.audit.published import worth
@@ -138,7 +140,6 @@ ADVICE: dict[str, Advice] = {
 }  # fmt: skip
 
 _MOST_PLACES = 6
-_CAME_WITH = re.compile(r"came with (\w+) (\d[\d.]*\d)")  # as the rows say it
 # A model may also say that there is none.
 _DATA_PARALLEL = re.compile(r"^(?!.*\b(no|not|nor|neither|without)\b).*(?<!\w)DataParallel", re.I)
 
@@ -154,7 +155,7 @@ NEEDS = {
 def _is_too_new(key: str, facts: ProjectFacts) -> bool:
     """Does no version that the project admits have what the advice needs?"""
     added = ADDED.get(NEEDS.get(key, ""))
-    return added is not None and facts.excludes(added.package, added.version)
+    return added is not None and added.is_excluded(facts)
 
 
 def too_new(entries: tuple[EntryPoint, ...], facts: ProjectFacts) -> tuple[str, ...]:
@@ -206,12 +207,12 @@ def gaps(
 def _action(advice: Advice, measures: Sequence[Measure], facts: ProjectFacts) -> str:
     """What to do, for what the rows say: where a library is too old everywhere, to take a newer one first, or what it has."""
     newer = ADDED[advice.newer] if advice.newer else None
-    if newer is not None and facts.excludes(newer.package, newer.version):
+    if newer is not None and newer.is_excluded(facts):
         return advice.older
-    versions = [_CAME_WITH.search(measure.detail) for measure in measures]
-    if all(versions):
-        library, version = max((m[1], m[2]) for m in versions if m is not None)
-        return f"Use {library} {version} or later. Then: {advice.action}"
+    lacking = [measure.lacking for measure in measures if measure.lacking is not None]
+    if len(lacking) == len(measures):
+        first = max(lacking, key=lambda added: Version(added.version))
+        return f"Use {first.package} {first.version} or later. Then: {advice.action}"
     return advice.action
 
 

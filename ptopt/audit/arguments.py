@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ptopt.audit.known import TRANSFORMERS, TRANSFORMERS_SINCE, Value, agreed, one_of
+from ptopt.audit.known import TRANSFORMERS, TRANSFORMERS_ADDED, Value, agreed, one_of
 from ptopt.audit.launches import Launch
 from ptopt.audit.modules import Module, dotted_name
 from ptopt.audit.setup import Setup
@@ -26,7 +26,6 @@ _PARSERS = (
 _FALSE = frozenset({"false", "no", "0", "none", ""})
 _TRUE = frozenset({"true", "yes"})
 
-# Argument -> the transformers that first has it.
 _TRL_CHANGED = frozenset(
     {"bf16", "gradient_checkpointing"}
 )  # defaults of TRL's own classes changed between versions
@@ -121,9 +120,7 @@ class TrainerArguments:
 
     def _too_new(self, name: str) -> bool:
         """Is it an argument that the transformers of the project does not have?"""
-        return name in TRANSFORMERS_SINCE and self._setup.facts.excludes(
-            "transformers", TRANSFORMERS_SINCE[name]
-        )
+        return name in TRANSFORMERS_ADDED and TRANSFORMERS_ADDED[name].is_excluded(self._setup.facts)
 
     def _default(self, source: Source, name: str, place: Any) -> Value:
         if source.cls is not None:
@@ -140,8 +137,9 @@ class TrainerArguments:
         trl = source.name.endswith("Config")
         if self._too_new(name):
             pin = self._setup.facts.span("transformers")
-            note = f"{pin}: `{name}` came with transformers {TRANSFORMERS_SINCE[name]}"
-            return Value(True, TRANSFORMERS.get(name), note, place)
+            added = TRANSFORMERS_ADDED[name]
+            note = f"{pin}: `{name}` came with transformers {added.version}"
+            return Value(True, TRANSFORMERS.get(name), note, place, lacking=added)
         if name in TRANSFORMERS and not (trl and name in _TRL_CHANGED):
             return Value(True, TRANSFORMERS[name], f"default of transformers for `{name}`", place)
         whose = "TRL" if trl else "transformers"
@@ -191,11 +189,6 @@ def _parsed(text: str | bool | None) -> Any:
     if lowered in _FALSE - {"0"}:
         return False
     return int(text) if text.lstrip("-").isdigit() else text
-
-
-def is_lacking(value: Value) -> bool:
-    """Is it what holds because the library of the project has no such argument? Its note says so."""
-    return value.known and " came with transformers " in value.note
 
 
 def keyword_value(setup: Setup, calls: list[tuple[Module, ast.Call]], name: str, default: Value) -> Value:

@@ -20,13 +20,14 @@ from ptopt.audit.entries import (
 )
 from ptopt.audit.evaluate import Evaluator
 from ptopt.audit.launches import Launch, launches, of_script
-from ptopt.audit.live import MOST_MODULES, Live, Summaries
+from ptopt.audit.live import MOST_MODULES, Live
 from ptopt.audit.measures import TOO_MUCH_WORK, measures_of
 from ptopt.audit.modules import Modules
 from ptopt.audit.nearest import NearestFacts
 from ptopt.audit.options import Options
 from ptopt.audit.plan import OVERLAP, SHARE, good, plan
 from ptopt.audit.setup import READ, Setup
+from ptopt.audit.summaries import Summaries
 from ptopt.audit.trials import is_trial, without_trials
 from ptopt.audit.values import Audit, EntryPoint, Level, State
 from ptopt.audit.weigh import each_once, folded, is_in_table, is_switched_off, weighed, with_findings

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ptopt.audit.known import Value
-from ptopt.audit.live import Live, is_main_test
+from ptopt.audit.live import Live
 from ptopt.audit.modules import Module, text_of
+from ptopt.audit.summaries import is_main_test
 from ptopt.audit.values import Place
 from ptopt.source import work
 from ptopt.source.index import FUNCTIONS, FunctionNode

@@ -18,11 +18,13 @@ from dataclasses import dataclass, replace
 from ptopt.audit.composed import composed
 from ptopt.audit.configured import Configured, read_all
 from ptopt.audit.launches import SHELL, Launch, launches, of_script, pages
-from ptopt.audit.live import Live, Summaries
+from ptopt.audit.live import Live
 from ptopt.audit.modules import Module, Modules
 from ptopt.audit.nearest import NearestFacts
+from ptopt.audit.summaries import Summaries
 from ptopt.audit.values import EntryPoint
 from ptopt.audit.words import LOOP, TELLING, rows_of
+from ptopt.model.audit_rows import Line
 from ptopt.pathkind import PYTHON
 from ptopt.project.facts import ProjectFacts
 from ptopt.source.work import WorkLimitError, limited
@@ -37,7 +39,7 @@ _MOST_OTHERS = 400  # files that the script does not import, the nearest first
 _MOST_MENTIONS = 12  # pages and shell scripts that name it
 _MOST_OPTIONS, _MOST_VALUES, _LONGEST_VALUE = 60, 4, 60  # of many commands
 _MOST_WHOLE = 150  # lines of a configuration or script that is shown as a whole
-_PLACE_WEIGHT = {"evidence": 12.0, "command": 10.0, "told": 9.0, "pin": 8.0, "install": 2.0, "script": 5.0, "runs": 1.5, "named": 4.0,
+_PLACE_WEIGHT = {"evidence": 12.0, "command": 10.0, "mention": 9.0, "pin": 8.0, "install": 2.0, "script": 5.0, "runs": 1.5, "named": 4.0,
                  "imported": 0.4, "near": 0.5, "page": 0.3, "other": 0.12}  # fmt: skip
 _FIRST = 10  # lines of each row that come before all others
 _FOREMOST = 2.0  # what is added to their weight
@@ -51,17 +53,6 @@ _INSTALLS = re.compile(
     re.I,
 )
 _TESTS = re.compile(r"(^|/)(tests?|testing)/|(^|/)(test_[^/]*|[^/]*_test)\.py$")
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One line of a file, numbered as on disk. `weight`: how much it tells."""
-
-    path: str
-    number: int
-    text: str
-    weight: float
-    heads: int = 0  # number of the line of the `def` or `class` around it; 0: none
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +167,7 @@ class Contexts:
             for number, line in self._text(path):
                 if name in line or dotted in line:
                     for around in range(number - 3, number + 4):
-                        places.add(path, around, "named" if around != number else "told")
+                        places.add(path, around, "named" if around != number else "mention")
 
     def _configurations(self, entry: EntryPoint, commands: Iterable[Launch], places: _Places) -> None:
         configured = Configured(self._documents, entry.path)
@@ -237,15 +228,15 @@ class Contexts:
 
     def _of_file(self, path: str, places: _Places, rare: Mapping[str, float]) -> Iterator[Line]:
         text = dict(self._text(path))
-        told: dict[int, float] = {}
+        own: dict[int, float] = {}  # without what the lines beside it add
         for number, keys in self._hits_of(path):
             place = places.weight(path, number)
             worth = sum(rare.get(key, 0.5) * (0.5 if key == LOOP else 1.0) for key in keys)
             if place:
-                told[number] = max(told.get(number, 0.0), place * worth)
-        spread: dict[int, float] = dict(told)
+                own[number] = max(own.get(number, 0.0), place * worth)
+        spread: dict[int, float] = dict(own)
         if not places.only_hits(path):
-            for number, weight in told.items():
+            for number, weight in own.items():
                 for near in range(number - _NEAR, number + _NEAR + 1):
                     share = weight * 0.6 ** abs(near - number)
                     if near in text and share > spread.get(near, 0.0):
@@ -253,7 +244,7 @@ class Contexts:
         for number, line in text.items():
             place = places.weight(path, number)
             weight = max(spread.get(number, 0.0), place * _PLAIN if not places.only_hits(path) else 0.0)
-            if place >= _PLACE_WEIGHT["told"]:
+            if place >= _PLACE_WEIGHT["mention"]:
                 weight = max(weight, place)
             elif path in places.whole and place >= _PLACE_WEIGHT["named"]:
                 weight = max(weight, 0.3 * place)

@@ -7,9 +7,10 @@ import re
 from collections.abc import Iterator
 
 from ptopt.audit.evaluate import Evaluator
-from ptopt.audit.live import Live, is_main_test
+from ptopt.audit.live import Live
 from ptopt.audit.modules import Module, Modules, dotted_name, text_of
 from ptopt.audit.options import Options
+from ptopt.audit.summaries import is_main_test
 from ptopt.pathkind import path_kind
 from ptopt.source.index import FunctionNode
 

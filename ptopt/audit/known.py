@@ -10,6 +10,7 @@ from typing import Any
 from ptopt.audit.configured import Setting
 from ptopt.audit.modules import Module, dotted_name
 from ptopt.audit.values import Place
+from ptopt.project.added import ADDED, Added
 from ptopt.source.bindings import Binding
 from ptopt.source.index import FunctionNode
 
@@ -20,11 +21,15 @@ TRANSFORMERS = {
     "torch_compile": False, "deepspeed": None, "fsdp": "", "packing": False, "group_by_length": False,
     "gradient_checkpointing": False, "activation_checkpointing": None,
 }  # fmt: skip
-# Argument -> the release of transformers whose `TrainingArguments` first has it, as their wheels say.
-TRANSFORMERS_SINCE = {
-    "gradient_checkpointing": "4.11", "bf16": "4.13", "tf32": "4.13", "optim": "4.16", "torch_compile": "4.26",
-    "dataloader_persistent_workers": "4.36", "dataloader_prefetch_factor": "4.38",
-}  # fmt: skip
+# Arguments that older `TrainingArguments` lack, each with its entry of `ptopt.project.added`.
+TRANSFORMERS_ADDED = {
+    "bf16": ADDED["bf16=True"],
+    "dataloader_persistent_workers": ADDED["dataloader_persistent_workers"],
+    **{
+        name: ADDED[f"TrainingArguments.{name}"]
+        for name in ("gradient_checkpointing", "tf32", "optim", "torch_compile", "dataloader_prefetch_factor")
+    },
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +48,7 @@ class Value:
     choices: tuple[Any, ...] = ()
     passed: tuple[Any, ...] = ()
     differs: bool = False  # commands or configurations say different things of it
+    lacking: Added | None = None  # what the library of the project does not have yet, so that `value` holds
 
     @property
     def truth(self) -> bool | None:

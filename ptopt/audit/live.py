@@ -11,14 +11,14 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
 
 from ptopt.audit.configured import Setting
 from ptopt.audit.modules import Module, Modules, dotted_name, text_of
+from ptopt.audit.summaries import DYNAMIC, Site, Summaries, Summary, last_name, main_block, summarise
 from ptopt.source import work
-from ptopt.source.index import CODE_FIELDS, FUNCTIONS, FunctionNode
+from ptopt.source.index import FUNCTIONS, FunctionNode
 
 MOST_IN_PACKAGE = 60  # modules of a package that is imported by names in strings
 MOST_MODULES = 400  # of one entry point
@@ -26,9 +26,6 @@ _MODULE_BASES = re.compile(
     r"(^|\.)(Module|Dataset|IterableDataset|Sampler|BatchSampler|Function|Optimizer|object|ABC|Protocol)$"
 )
 _MODULE_HOOKS = frozenset({"forward", "backward", "step", "get", "len", "process"})
-_DYNAMIC = frozenset({"import_module", "instantiate", "instantiate_from_config", "get_class", "locate", "get_obj_from_str",
-                      "exec_module", "build_from_cfg", "getmembers"})  # fmt: skip
-_BY_NAME = _DYNAMIC | {"eval", "getattr"}
 _AROUND = re.compile(r"(trainer|callbacks?|loggers?|scheduler|optim\w*|metrics?)$", re.I)
 _SETTINGS = re.compile(r"config|hparam|hyper_?param|settings|(\b|_)cfg|yacs", re.I)
 _OF_SETTINGS = ("config.py", "configs.py", "cfg.py", "yacs.py")  # files
@@ -36,55 +33,6 @@ _MAKES_TARGETS = frozenset(
     {"instantiate", "instantiate_from_config", "get_obj_from_str", "get_class", "import_module", "locate"}
 )
 T = TypeVar("T")
-Site = tuple[Module, ast.AST]
-
-
-@dataclass
-class _Summary:
-    """What a piece of code mentions: dotted names with their nodes, attributes, calls."""
-
-    names: list[tuple[str, ast.AST]] = field(default_factory=list)
-    attributes: list[tuple[str, ast.AST]] = field(default_factory=list)
-    calls: list[ast.Call] = field(default_factory=list)
-    imported: _Summary | None = None  # of a module: without its main block
-
-    @cached_property
-    def called(self) -> frozenset[str]:
-        """The last names of what is called."""
-        return frozenset(_last(call.func) for call in self.calls)
-
-    @cached_property
-    def special(self) -> list[ast.Call]:
-        """The calls that may find code by a name."""
-        return (
-            [] if _BY_NAME.isdisjoint(self.called) else [c for c in self.calls if _last(c.func) in _BY_NAME]
-        )
-
-    def mentioned(self, module: Module) -> dict[str, list[Site]]:
-        """The attributes by name, each with where it stands."""
-        if self._mentioned is None:
-            self._mentioned = {}
-            for name, node in self.attributes:
-                self._mentioned.setdefault(name, []).append((module, node))
-        return self._mentioned
-
-    def reached(self, module: Module, modules: Modules) -> list[tuple[Module, ast.AST | None, Site]]:
-        """The definitions and modules of the repository that the names mean, each with where it is named."""
-        if self._reached is None:
-            self._reached = [
-                (*found, (module, node))
-                for name, node in self.names
-                if (found := modules.resolve(module, name)) is not None
-            ]
-        return self._reached
-
-    _mentioned: dict[str, list[Site]] | None = None
-    _reached: list[tuple[Module, ast.AST | None, Site]] | None = None
-
-
-Summaries = dict[
-    ast.AST, _Summary
-]  # of functions, classes and modules: shared by all scripts of a repository
 
 
 class Live:
@@ -102,7 +50,7 @@ class Live:
         self.sites: defaultdict[ast.AST, list[Site]] = defaultdict(list)  # definition -> where it is named
         self.mentions: defaultdict[str, list[Site]] = defaultdict(list)  # attribute -> where it is named
         self.hooks: set[FunctionNode] = set()  # methods that Python or a framework calls
-        self._units: list[tuple[Module, _Summary]] = []  # what was followed
+        self._units: list[tuple[Module, Summary]] = []  # what was followed
         self._callers: defaultdict[str, list[int]] = defaultdict(list)  # name -> the units that call it
         self._listed = 0  # units that are in that table
         self.dynamic: list[Site] = []  # calls that find code by a name in a string
@@ -140,7 +88,7 @@ class Live:
         self._listed = len(units)
         for place in sorted({place for name in names for place in table.get(name, ())}):
             module, summary = units[place]
-            yield from ((module, call) for call in summary.calls if _last(call.func) in names)
+            yield from ((module, call) for call in summary.calls if last_name(call.func) in names)
 
     @cached_property
     def calls_by_name(self) -> dict[str, list[tuple[Module, ast.Call]]]:
@@ -204,14 +152,14 @@ class Live:
                     self._reach_all(module, node.value, node)
         self._units.append((module, summary))
         for call in summary.special:
-            if _last(call.func) in _DYNAMIC and not self._import_all(module, call):
+            if last_name(call.func) in DYNAMIC and not self._import_all(module, call):
                 if not _reads_settings(module, call) and not _makes_no_network(call):
                     self.dynamic.append((module, call))
-            elif _last(call.func) == "eval" and isinstance(call.func, ast.Name):
+            elif last_name(call.func) == "eval" and isinstance(call.func, ast.Name):
                 if call.args and not isinstance(call.args[0], ast.Constant):
                     self._reach_named(module, call)
             elif (
-                _last(call.func) == "getattr"
+                last_name(call.func) == "getattr"
                 and len(call.args) > 1
                 and not isinstance(call.args[1], ast.Constant)
             ):
@@ -246,7 +194,7 @@ class Live:
         ours = self.modules.resolve(module, named) if named else None
         if ours is not None and isinstance(ours[1], FUNCTIONS):
             return True  # what it calls decides
-        text = call.args[0] if call.args and _last(call.func) == "import_module" else None
+        text = call.args[0] if call.args and last_name(call.func) == "import_module" else None
         if isinstance(text, ast.Constant) and isinstance(text.value, str):
             self._import_whole(module, text.value, call)
             return True
@@ -290,13 +238,12 @@ class Live:
             if self._made_by_target(module, call):
                 self.dynamic.remove((module, call))
                 continue
-            function = module.file.index.function_of(call) if isinstance(call, ast.Call) else None
-            if function is None:
+            if not isinstance(call, ast.Call) or (function := module.file.index.function_of(call)) is None:
                 continue
             callers = [other.file.index.function_of(node) for other, node in self.sites.get(function, [])]
-            if _last(call.func) == "exec_module" and any(c and _SETTINGS.search(c.name) for c in callers):  # type: ignore[attr-defined]
+            if last_name(call.func) == "exec_module" and any(c and _SETTINGS.search(c.name) for c in callers):
                 self.dynamic.remove((module, call))
-            if _last(call.func) != "import_module":  # type: ignore[attr-defined]
+            if last_name(call.func) != "import_module":
                 continue
             found = [self._strings_of(*site) for site in self.sites.get(function, [])]
             names = [
@@ -313,7 +260,7 @@ class Live:
         for module in list(self.read.values()) if made is not None else ():
             for definition in module.definitions.values():
                 decorated = [
-                    _last(d.func if isinstance(d, ast.Call) else d) for d in definition.decorator_list
+                    last_name(d.func if isinstance(d, ast.Call) else d) for d in definition.decorator_list
                 ]
                 if made is not None and "register_model" in decorated:
                     self.registers = True
@@ -321,7 +268,7 @@ class Live:
 
     def _made_by_target(self, module: Module, call: ast.AST) -> bool:
         """`instantiate(cfg.model)`: what the configurations name as its targets."""
-        if not isinstance(call, ast.Call) or not self.targets or _last(call.func) not in _MAKES_TARGETS:
+        if not isinstance(call, ast.Call) or not self.targets or last_name(call.func) not in _MAKES_TARGETS:
             return False
         for target in self.targets:
             name, _, last = str(target.value).rpartition(".")
@@ -396,17 +343,17 @@ class Live:
                 if hook or called_by_others or name in self.mentions:
                     self._run(module, statement)
 
-    def _summary(self, module: Module, unit: ast.AST) -> _Summary:
+    def _summary(self, module: Module, unit: ast.AST) -> Summary:
         known = self._summaries.get(unit)
         if known is None:
-            known = self._summaries[unit] = _summarise(unit)
+            known = self._summaries[unit] = summarise(unit)
         if isinstance(unit, ast.Module) and module is not self.start:
             if known.imported is not None:
                 return known.imported
-            main = _main_block(unit)
+            main = main_block(unit)
             if main is not None:  # it does not run on import
                 inside = {id(node) for node in ast.walk(main)}
-                known.imported = _Summary(
+                known.imported = Summary(
                     [n for n in known.names if id(n[1]) not in inside],
                     [a for a in known.attributes if id(a[1]) not in inside],
                     [c for c in known.calls if id(c) not in inside],
@@ -450,82 +397,13 @@ class Live:
 def _makes_no_network(call: ast.Call) -> bool:
     """`instantiate(cfg.trainer)`"""
     given = [*call.args[:1], *(k.value for k in call.keywords if k.arg == "config")]
-    return _last(call.func) == "instantiate" and any(_AROUND.search(text_of(a)) for a in given)
+    return last_name(call.func) == "instantiate" and any(_AROUND.search(text_of(a)) for a in given)
 
 
 def _reads_settings(module: Module, call: ast.Call) -> bool:
     """A Python file that holds settings is loaded by its path, in a function that says so."""
-    if _last(call.func) not in ("exec_module", "import_module"):
+    if last_name(call.func) not in ("exec_module", "import_module"):
         return False
     function, cls = module.file.index.function_of(call), module.file.index.class_of(call)
     named = any(node is not None and _SETTINGS.search(node.name) for node in (function, cls))
-    return named or (_last(call.func) == "exec_module" and module.path.rpartition("/")[2] in _OF_SETTINGS)
-
-
-def _summarise(unit: ast.AST) -> _Summary:
-    """Of a module or class without the bodies of its functions; of a function with those nested in it."""
-    whole = isinstance(unit, FUNCTIONS)
-    summary = _Summary()
-    stack: list[ast.AST] = list(reversed(_parts(unit)))
-    while stack:
-        node = stack.pop()
-        if isinstance(node, FUNCTIONS) and not whole:
-            stack += [
-                *node.decorator_list,
-                *(d for d in node.args.defaults),
-                *(d for d in node.args.kw_defaults if d),
-            ]
-            continue
-        if isinstance(node, ast.ClassDef) and not whole:
-            stack += node.decorator_list
-            continue
-        if isinstance(node, ast.Attribute):
-            summary.attributes.append((node.attr, node))
-            name = dotted_name(node)
-            if name:
-                summary.names.append((name, node))
-                inner: ast.AST = node.value
-                while isinstance(inner, ast.Attribute):
-                    summary.attributes.append((inner.attr, inner))
-                    inner = inner.value
-                continue
-        elif isinstance(node, ast.Name):
-            if isinstance(node.ctx, ast.Load):
-                summary.names.append((node.id, node))
-            continue
-        elif isinstance(node, ast.Call):
-            summary.calls.append(node)
-        below: list[ast.AST] = []
-        for name in CODE_FIELDS[node.__class__]:
-            child = getattr(node, name, None)
-            if child.__class__ is list:
-                below += [element for element in child if element is not None]
-            elif child is not None:
-                below.append(child)
-        stack += below[::-1]
-    return summary
-
-
-def _parts(unit: ast.AST) -> list[ast.AST]:
-    if isinstance(unit, ast.Module):
-        return list(unit.body)
-    if isinstance(unit, ast.ClassDef):
-        return [*unit.decorator_list, *unit.bases, *unit.body]
-    if isinstance(unit, FUNCTIONS):
-        return [*unit.decorator_list, unit.args, *unit.body]
-    return [unit]
-
-
-def _main_block(tree: ast.Module) -> ast.If | None:
-    for statement in tree.body:
-        if isinstance(statement, ast.If) and is_main_test(statement.test):
-            return statement
-    return None
-
-
-def is_main_test(test: ast.expr) -> bool:
-    return isinstance(test, ast.Compare) and isinstance(test.left, ast.Name) and test.left.id == "__name__"
-
-
-def _last(node: ast.AST) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+    return named or (last_name(call.func) == "exec_module" and module.path.rpartition("/")[2] in _OF_SETTINGS)

@@ -231,12 +231,12 @@ class Setup:
         """Where the training starts: the evidence of what is absent."""
         return () if self.start is None else (self.place(*self.start),)
 
-    def lacking(self, name: str, said: str = "it") -> str:
+    def lacking(self, name: str, what: str = "it") -> str:
         """Why nothing can be said of `name` of `ptopt.project.added`: no version that the project admits has it; else ""."""
         added = ADDED[name]
-        if not self.facts.excludes(added.package, added.version):
+        if not added.is_excluded(self.facts):
             return ""
-        return f"{added.package} has {said} since {added.version}; the project needs {self.facts.span(added.package)}"
+        return f"{added.package} has {what} since {added.version}; the project needs {self.facts.span(added.package)}"
 
     def not_applicable(self, key: str, title: str, why: str) -> Measure:
         return Measure(key, title, State.NOT_APPLICABLE, why)

@@ -6,6 +6,7 @@ import enum
 from dataclasses import dataclass
 
 from ptopt.findings import Finding, Impact, NotReviewed
+from ptopt.project.added import Added
 
 
 class State(str, enum.Enum):
@@ -39,6 +40,7 @@ class Measure:
     detail: str  # how it is set, and by what: "bfloat16, default of `--dtype`"
     evidence: tuple[Place, ...] = ()
     checked: Checked | None = None  # None: no model read it
+    lacking: Added | None = None  # what the library of the project does not have yet, so that it is off
 
     @property
     def by_model(self) -> bool:

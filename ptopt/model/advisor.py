@@ -13,7 +13,7 @@ from typing import Generic, TypeVar, overload
 
 from ptopt.findings import ModelRecord
 from ptopt.model import audit_rows, prompt, schema, whole_change
-from ptopt.model.audit_rows import Row, Said, Sheet, Shown
+from ptopt.model.audit_rows import Row, RowAnswer, Sheet, Shown
 from ptopt.model.calibration import Calibration
 from ptopt.model.interface import Backend, ModelUnavailableError
 from ptopt.model.region import ADVISE_TOKENS, JUDGE_TOKENS, Region, estimate, fit, render
@@ -114,12 +114,12 @@ class Advisor:
         prompts = _Rendered(claims, lambda pair: whole_change.check(pair[0], fit(pair[1], CHECK_TOKENS)))
         return [whole_change.parse_check(text) for text in _answers(self._backend.complete, prompts)]
 
-    def read(self, sheets: Sequence[Sheet]) -> list[tuple[dict[str, Said], bool]]:
+    def read(self, sheets: Sequence[Sheet]) -> list[tuple[dict[str, RowAnswer], bool]]:
         """What the model says of the rows of each table, by key, and whether its answer conforms. Raises ModelUnavailableError."""
         texts = _answers(self._backend.complete, _Rendered(sheets, audit_rows.read))
         return [audit_rows.answers(text, sheet) for text, sheet in zip(texts, sheets, strict=True)]
 
-    def doubt(self, changes: Sequence[tuple[Sheet, Row, Said, Shown]]) -> list[bool | None]:
+    def doubt(self, changes: Sequence[tuple[Sheet, Row, RowAnswer, Shown]]) -> list[bool | None]:
         """Does each change of a row stand when the model is to prove it wrong? None for an invalid answer.
 
         Raises ModelUnavailableError.

@@ -75,14 +75,14 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
-    """One line that may be shown; `heads`: the line of the definition around it, shown with it; 0: none."""
+class Line:
+    """One line of a file that may be shown, numbered as on disk. `weight`: how much it tells."""
 
     path: str
     number: int
     text: str
     weight: float
-    heads: int = 0
+    heads: int = 0  # number of the line of the `def` or `class` around it, which is shown with it; 0: none
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ class Sheet:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class RowAnswer:
     """What the model says of a row; its words are untrusted, its lines were all shown to it."""
 
     key: str
@@ -121,7 +121,7 @@ class Said:
     agrees: bool
 
 
-def chosen(candidates: Iterable[Candidate], most: int) -> Shown:
+def chosen(candidates: Iterable[Line], most: int) -> Shown:
     """The lines that tell most, in at most `most` tokens, with the heads of their definitions and the gaps of a line or two."""
     every = {(c.path, c.number): c for c in candidates}
     files: defaultdict[str, dict[int, str]] = defaultdict(dict)
@@ -167,34 +167,34 @@ def read(sheet: Sheet) -> ChatPrompt:
     )
 
 
-def doubt(sheet: Sheet, row: Row, said: Said, shown: Shown) -> ChatPrompt:
+def doubt(sheet: Sheet, row: Row, answer: RowAnswer, shown: Shown) -> ChatPrompt:
     """The prompt that puts a changed row in doubt."""
     words = sheet.absent.get(row.key, ())
     absent = f"In no file of the repository that was read: {', '.join(words)}.\n" if words else ""
     user = (
         f"The script: {_path(sheet.script)} ({_line(sheet.framework)})\nThe measure: {row.title}. {MEANINGS.get(row.key, '')}\n"
         f"The analysis: {row.state}: {_line(row.detail)}{_evidence(row.evidence)}\n"
-        f"The reviewer: {said.state}: {_line(said.because)}{_evidence(said.evidence)}\n"
+        f"The reviewer: {answer.state}: {_line(answer.because)}{_evidence(answer.evidence)}\n"
         f"{absent}{_commands(sheet)}\n{listing(sheet, shown)}"
     )
     return ChatPrompt(_DOUBT, user, _doubt_schema(), _DOUBT_ANSWER_TOKENS, examples=False)
 
 
-def answers(text: str, sheet: Sheet) -> tuple[dict[str, Said], bool]:
+def answers(text: str, sheet: Sheet) -> tuple[dict[str, RowAnswer], bool]:
     """What an answer says of rows, by key, where it conforms and names lines that were shown; and whether all of it conforms."""
     data = _object(text)
     items = data.get("rows") if data is not None and set(data) == {"rows"} else None
     if not isinstance(items, list):
         return {}, False
     rows = {row.key: row for row in sheet.rows}
-    found: dict[str, Said] = {}
+    found: dict[str, RowAnswer] = {}
     valid = len(items) <= len(rows)
     for item in items[: len(rows)]:
-        said = _said(item, rows, sheet.shown)
-        if said is None or said.key in found:
+        answer = _row_answer(item, rows, sheet.shown)
+        if answer is None or answer.key in found:
             valid = False
         else:
-            found[said.key] = said
+            found[answer.key] = answer
     return found, valid and len(found) == len(rows)
 
 
@@ -249,11 +249,11 @@ def _path(path: str) -> str:
     return neutralise(" ".join(path.split()))
 
 
-def _between(candidate: Candidate, shown: Mapping[int, str], every: Mapping[tuple[str, int], Candidate]) -> list[Candidate]:  # fmt: skip
+def _between(candidate: Line, shown: Mapping[int, str], every: Mapping[tuple[str, int], Line]) -> list[Line]:  # fmt: skip
     """The lines between it and the nearest ones that are shown, where these are a line or two."""
-    found: list[Candidate] = []
+    found: list[Line] = []
     for step in (-1, 1):
-        gap: list[Candidate] = []
+        gap: list[Line] = []
         for away in range(1, _GAP + 2):
             number = candidate.number + step * away
             if number in shown:
@@ -266,7 +266,7 @@ def _between(candidate: Candidate, shown: Mapping[int, str], every: Mapping[tupl
     return found
 
 
-def _said(item: object, rows: Mapping[str, Row], shown: Shown) -> Said | None:
+def _row_answer(item: object, rows: Mapping[str, Row], shown: Shown) -> RowAnswer | None:
     if not isinstance(item, dict) or set(item) != set(_FIELDS):
         return None
     key, because, evidence, state, agrees = (item[name] for name in _FIELDS)
@@ -274,7 +274,7 @@ def _said(item: object, rows: Mapping[str, Row], shown: Shown) -> Said | None:
         return None
     row = rows[key]
     if agrees:
-        return Said(key, row.state, row.detail, row.evidence, True)
+        return RowAnswer(key, row.state, row.detail, row.evidence, True)
     if state not in ROW_STATES or not isinstance(because, str) or not 0 < len(because.strip()) <= _BECAUSE:
         return None
     if not isinstance(evidence, list) or not 0 < len(evidence) <= MOST_EVIDENCE:
@@ -283,7 +283,7 @@ def _said(item: object, rows: Mapping[str, Row], shown: Shown) -> Said | None:
     found = tuple(dict.fromkeys(place for place in places if place is not None))
     if None in places:
         return None
-    return Said(key, state, " ".join(because.split()), found, False)
+    return RowAnswer(key, state, " ".join(because.split()), found, False)
 
 
 def _place_of(text: object, shown: Shown) -> tuple[str, int] | None:

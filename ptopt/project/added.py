@@ -36,6 +36,10 @@ class Added:
         """Does the project admit a version without it?"""
         return facts.at_least(self.package, self.version) is False
 
+    def is_excluded(self, facts: ProjectFacts) -> bool:
+        """Does no version that the project admits have it?"""
+        return facts.excludes(self.package, self.version)
+
 
 def _stub(name: str, arguments: str = "") -> tuple[str, str]:
     return r"torch/(?:__init__|_C/__init__|_C/_VariableFunctions)\.pyi", rf"def {name}\({arguments}"
@@ -61,6 +65,9 @@ _ALL = (
     Added("prefetch_factor", "torch", "1.7", r"torch/utils/data/dataloader\.py", r"prefetch_factor"),
     Added("set_to_none", "torch", "1.7", r"torch/optim/optimizer\.py", r"def zero_grad\(.*set_to_none"),
     Added("fused=True", "torch", "2.0", r"torch/optim/adamw\.py", r"\bfused\b"),
+    Added("Adam(fused=True)", "torch", "1.13", r"torch/optim/adam\.py", r"\bfused\b"),
+    Added("SGD(fused=True)", "torch", "2.3", r"torch/optim/sgd\.py", r"\bfused\b"),
+    Added("Adagrad(fused=True)", "torch", "2.4", r"torch/optim/adagrad\.py", r"\bfused\b"),
     Added("torch.channels_last", "torch", "1.5", r"torch/nn/modules/module\.py", r"\bconvert_to_format\b"),
     Added("persistent=False", "torch", "1.6", r"torch/nn/modules/module\.py", r"_non_persistent_buffers_set"),
     Added("torch.profiler", "torch", "1.8", r"torch/profiler/profiler\.py", r"^class profile"),
@@ -98,6 +105,11 @@ _ALL = (
     Added("dataloader_num_workers", "transformers", "3.3", _ARGUMENTS, r"dataloader_num_workers"),
     Added("dataloader_pin_memory", "transformers", "4.3", _ARGUMENTS, r"dataloader_pin_memory"),
     Added("dataloader_persistent_workers", "transformers", "4.36", _ARGUMENTS, r"dataloader_persistent_workers"),
+    Added("TrainingArguments.gradient_checkpointing", "transformers", "4.11", _ARGUMENTS, r"^    gradient_checkpointing:"),
+    Added("TrainingArguments.tf32", "transformers", "4.13", _ARGUMENTS, r"^    tf32:"),
+    Added("TrainingArguments.optim", "transformers", "4.16", _ARGUMENTS, r"^    optim:"),
+    Added("TrainingArguments.torch_compile", "transformers", "4.26", _ARGUMENTS, r"^    torch_compile:"),
+    Added("TrainingArguments.dataloader_prefetch_factor", "transformers", "4.38", _ARGUMENTS, r"^    dataloader_prefetch_factor:"),
     Added("num_logits_to_keep", "transformers", "4.45", r"models/llama/modeling_llama\.py", r"logits_to_keep"),
     Added("logits_to_keep", "transformers", "4.45", r"models/llama/modeling_llama\.py", r"logits_to_keep"),
     Added("bf16-mixed", "lightning", "2.0", r".*\.py", r"bf16-mixed"),

@@ -7,7 +7,7 @@ import pytest
 from ptopt.audit.values import State
 from tests.audit.conftest import Auditor
 from tests.audit.test_kinds import row
-from tests.audit.test_measures import LOADER, script
+from tests.audit.test_measures import LOADER, TRAINER, script
 
 ON, OFF, UNKNOWN = State.ON, State.OFF, State.UNKNOWN
 
@@ -166,3 +166,19 @@ def test_an_option_for_micro_batches_that_the_loop_counts_by_itself(audited: Aud
         row(audited, {"train.py": code, "run.sh": "python train.py -accum_count 5"}, "accumulation").state
         is ON
     )
+
+
+def test_an_option_that_no_script_passes_is_not_set(audited: Auditor) -> None:
+    files = {"train.py": TRAINER, "run.sh": "python train.py --do_train True\n"}
+    assert "no script of the repository passes `--torch_compile`" in row(audited, files, "compile").detail
+    assert "the command line sets" not in str(audited(files).entries)
+
+
+def test_a_script_that_only_generates_is_no_training_run(audited: Auditor) -> None:
+    files = {
+        "train.py": TRAINER,
+        "run.sh": "python train.py --do_train True --bf16 True\n",
+        "generate.sh": "python train.py --do_train False --do_predict True\n",
+    }
+    found = row(audited, files, "precision")
+    assert (found.state, "launch scripts" in found.detail) == (ON, False)

@@ -261,3 +261,23 @@ def test_the_default_precision_has_the_name_of_the_version(audited: Auditor, ver
     """
     found = rows(audited, {"train.py": train, "requirements.txt": f"pytorch-lightning=={version}\n"})
     assert f"`precision` is {name}" in found["precision"].detail
+
+
+def test_what_the_pinned_transformers_lacks_is_an_upgrade_first(audited: Auditor) -> None:
+    files = {
+        "train.py": TRAINER,
+        "run.sh": "python train.py --dataloader_num_workers 4\n",
+        "requirements.txt": "transformers==4.31.0\ntorch==2.1.0\n",
+    }
+    assert "came with transformers 4.36" in rows(audited, files)["persistent_workers"].detail
+    actions = {gap.key: gap.action for gap in audited(files).gaps}
+    assert actions["attention"].startswith("Use transformers 4.36 or later. Then: ")
+    assert actions["persistent_workers"].startswith("Use transformers 4.36 or later. Then: ")
+    newer = audited({**files, "requirements.txt": "transformers==4.46.0\ntorch==2.1.0\n"})
+    assert all("Use transformers" not in gap.action for gap in newer.gaps)
+
+
+def test_the_advice_of_an_old_torch_passes_set_to_none(audited: Auditor) -> None:
+    audit = audited({"train.py": TRAIN, "requirements.txt": "torch==1.12.0\n"})
+    (action,) = [gap.action for gap in audit.gaps if gap.key == "set_to_none"]
+    assert "zero_grad(set_to_none=True)" in action and "Drop" not in action

@@ -16,9 +16,9 @@ from ptopt.model.audit_rows import (
     MOST_EVIDENCE,
     ROW_STATES,
     TABLE_TOKENS,
-    Candidate,
+    Line,
     Row,
-    Said,
+    RowAnswer,
     Sheet,
     Shown,
     answers,
@@ -79,8 +79,8 @@ def test_a_file_that_the_script_does_not_import_says_so() -> None:
 
 
 def test_the_second_look_has_both_sides_and_the_meaning_of_the_row_alone() -> None:
-    (said,) = answers(_answer(CHANGE), SHEET)[0].values()
-    prompt = doubt(SHEET, ROW, said, SHOWN)
+    (answer,) = answers(_answer(CHANGE), SHEET)[0].values()
+    prompt = doubt(SHEET, ROW, answer, SHOWN)
     assert "The analysis: off: float32 throughout [train.py:3]\n" in prompt.user
     assert "The reviewer: on: `run.sh` passes `--amp`. [run.sh:1, train.py:9]\n" in prompt.user
     assert MEANINGS["precision"] in prompt.user and MEANINGS["tf32"] not in prompt.user
@@ -92,18 +92,16 @@ def test_nothing_of_the_repository_reaches_past_the_prompt(code: str, path: str)
     row = Row("tf32", "TF32", "off", code, ((path, 1),))
     shown = Shown({path: ((1, code.replace("\n", " ")),)}, 0)
     sheet = Sheet(path, code, (row,), (code,), shown, {}, frozenset())
-    said = Said("tf32", "on", code, ((path, 1),), False)
-    for prompt in (read(sheet), doubt(sheet, row, said, shown)):
+    answer = RowAnswer("tf32", "on", code, ((path, 1),), False)
+    for prompt in (read(sheet), doubt(sheet, row, answer, shown)):
         text = prompt.system + prompt.user
         assert not any(token in text for token in SPECIAL)
         assert "\r" not in text and "\u2028" not in text
 
 
 def test_what_tells_most_is_shown_within_the_budget() -> None:
-    lines = [
-        Candidate("big.py", n, f"value_{n} = compute(value_{n - 1})  # {n}", 0.1) for n in range(1, 9_000)
-    ]
-    lines.append(Candidate("run.sh", 7, "python big.py --amp", 5.0))
+    lines = [Line("big.py", n, f"value_{n} = compute(value_{n - 1})  # {n}", 0.1) for n in range(1, 9_000)]
+    lines.append(Line("run.sh", 7, "python big.py --amp", 5.0))
     shown = chosen(lines, TABLE_TOKENS)
     assert shown.has("run.sh", 7) and shown.left_out > 0
     sheet = Sheet("big.py", "PyTorch", (), (), shown, {}, frozenset())
@@ -112,9 +110,9 @@ def test_what_tells_most_is_shown_within_the_budget() -> None:
 
 
 def test_the_head_of_a_function_and_short_gaps_come_with_a_line() -> None:
-    lines = [Candidate("a.py", n, f"line {n}", 0.0, heads=2 if n > 2 else 0) for n in range(1, 60)]
-    lines[39] = Candidate("a.py", 40, "with autocast():", 2.0, heads=2)
-    lines[42] = Candidate("a.py", 43, "loss.backward()", 1.0, heads=2)
+    lines = [Line("a.py", n, f"line {n}", 0.0, heads=2 if n > 2 else 0) for n in range(1, 60)]
+    lines[39] = Line("a.py", 40, "with autocast():", 2.0, heads=2)
+    lines[42] = Line("a.py", 43, "loss.backward()", 1.0, heads=2)
     shown = chosen(lines, 60)
     numbers = [number for number, _ in shown.files["a.py"]]
     assert {2, 40, 41, 42, 43} <= set(numbers)
@@ -123,10 +121,10 @@ def test_the_head_of_a_function_and_short_gaps_come_with_a_line() -> None:
 def test_a_whole_answer() -> None:
     found, valid = answers(_answer(CHANGE, AGREES), SHEET)
     assert valid
-    assert found["precision"] == Said(
+    assert found["precision"] == RowAnswer(
         "precision", "on", "`run.sh` passes `--amp`.", (("run.sh", 1), ("train.py", 9)), False
     )
-    assert found["tf32"] == Said("tf32", "off", "the default", (), True)
+    assert found["tf32"] == RowAnswer("tf32", "off", "the default", (), True)
 
 
 @pytest.mark.parametrize(
@@ -161,9 +159,9 @@ def test_a_hostile_answer_breaks_nothing(data: Any) -> None:
         json.dumps({"rows": [data, {**CHANGE, "evidence": data}]}),
     ):
         found, _ = answers(text, SHEET)
-        for said in found.values():
-            assert said.state in ROW_STATES and all(
-                SHOWN.has(*place) or said.agrees for place in said.evidence
+        for answer in found.values():
+            assert answer.state in ROW_STATES and all(
+                SHOWN.has(*place) or answer.agrees for place in answer.evidence
             )
         assert stands(text) is None or data["verdict"] in ("stands", "wrong", "unclear")
 

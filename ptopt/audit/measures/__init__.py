@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ptopt.audit.measures import (
+    accumulation,
     attention,
     copies,
     distributed,
@@ -34,7 +35,7 @@ ALL: tuple[tuple[str, str, Callable[[Setup], Measure]], ...] = (
     ("padding", "Padding and packing", padding.padding),
     ("fused_optimizer", "Fused optimizer", optimizer.fused),
     ("set_to_none", "Gradients set to None", optimizer.zero_grad),
-    ("accumulation", "Gradient accumulation", optimizer.accumulation),
+    ("accumulation", "Gradient accumulation", accumulation.accumulation),
     ("gradient_checkpointing", "Activation checkpointing", memory.checkpointing),
     ("distributed", "Distributed training", distributed.strategy),
     ("channels_last", "channels_last", memory.channels_last),

@@ -10,6 +10,7 @@ from ptopt.audit.known import Value
 from ptopt.audit.modules import Module, text_of
 from ptopt.audit.setup import Candidate, Setup
 from ptopt.audit.values import Measure, State
+from ptopt.project.added import ADDED
 from ptopt.source.index import FunctionNode
 
 _FUSED = re.compile(
@@ -58,9 +59,11 @@ def attention(setup: Setup) -> Measure:
     if pretrained:
         first = pretrained[0]
         where = (first.place,)
-        if setup.facts.excludes("transformers", "4.36"):
+        fused_since = ADDED["attn_implementation"]
+        if fused_since.is_excluded(setup.facts):
             pin = setup.facts.span("transformers")
-            return Measure(key, title, State.OFF, f"{pin}: in steps, SDPA came with transformers 4.36", where)
+            why = f"{pin}: in steps, SDPA came with transformers {fused_since.version}"
+            return Measure(key, title, State.OFF, why, where, lacking=fused_since)
         return Measure(
             key,
             title,

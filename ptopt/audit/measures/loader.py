@@ -244,7 +244,8 @@ def _decided(setup: Setup, key: str, title: str, values: list[Value], shown: str
     off = [v for v in values if v.truth is False]
     values = [v if v.truth is None else replace(v, known=True) for v in values]
     if off and not on and len(off) == len(values):
-        return Measure(key, title, State.OFF, f"{shown} is {_shown(off[0])}{_note(off[0])}", places)
+        detail = f"{shown} is {_shown(off[0])}{_note(off[0])}"
+        return Measure(key, title, State.OFF, detail, places, lacking=off[0].lacking)
     if on and len(on) == len(values):
         return Measure(key, title, State.ON, f"{shown} is {_shown(on[0])}{_note(on[0])}", places)
     unknown = next((v for v in values if not v.known), None)

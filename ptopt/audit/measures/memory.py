@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.audit.arguments import TrainerArguments, is_lacking, lightning_argument
+from ptopt.audit.arguments import TrainerArguments, lightning_argument
 from ptopt.audit.modules import text_of
 from ptopt.audit.setup import Candidate, Setup
 from ptopt.audit.values import Measure, State
@@ -34,8 +34,9 @@ def checkpointing(setup: Setup) -> Measure:
         places = () if value.place is None else (value.place,)
         if not value.known:
             return Measure(key, title, State.UNKNOWN, f"`{name}`: {value.note}", places)
-        if is_lacking(value):
-            return Measure(key, title, State.OFF, f"activations are kept; {value.note}", places)
+        if value.lacking is not None:
+            detail = f"activations are kept; {value.note}"
+            return Measure(key, title, State.OFF, detail, places, lacking=value.lacking)
         note = f" ({value.note})" if value.note else ""
         state = State.ON if value.value else State.OFF
         return Measure(key, title, state, f"`{name}` is {value.value}{note}", places)

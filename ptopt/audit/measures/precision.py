@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ptopt.audit.arguments import TrainerArguments, is_lacking, keyword_value, lightning_argument
+from ptopt.audit.arguments import TrainerArguments, keyword_value, lightning_argument
 from ptopt.audit.known import Value
 from ptopt.audit.modules import Module, dotted_name, text_of
 from ptopt.audit.setup import Candidate, Setup
@@ -92,7 +92,8 @@ def _note(value: Value) -> str:
 
 
 def _measure(key: str, title: str, state: State, detail: str, value: Value) -> Measure:
-    return Measure(key, title, state, detail, () if value.place is None else (value.place,))
+    places = () if value.place is None else (value.place,)
+    return Measure(key, title, state, detail, places, lacking=value.lacking)
 
 
 def _autocasts(setup: Setup) -> Iterator[Candidate]:
@@ -269,7 +270,7 @@ def tf32(setup: Setup) -> Measure:
         value = TrainerArguments(setup).of("tf32")
         if not value.known:
             return _measure(key, title, State.UNKNOWN, f"`tf32`: {value.note}", value)
-        if is_lacking(value):
+        if value.lacking is not None:
             return _measure(key, title, State.OFF, f"off by default since torch 1.12; {value.note}", value)
         state = State.ON if value.value else State.OFF
         return _measure(key, title, state, f"`tf32` is {value.value}{_note(value)}", value)
@@ -315,7 +316,7 @@ def compiled(setup: Setup) -> Measure:
             return _measure(key, title, State.UNKNOWN, f"`torch_compile`: {value.note}", value)
         if value.value:
             return _measure(key, title, State.ON, f"`torch_compile`{_note(value)}", value)
-        if is_lacking(value):
+        if value.lacking is not None:
             return _measure(key, title, State.OFF, f"nothing is compiled; {value.note}", value)
         return _measure(key, title, State.OFF, f"`torch_compile` is off{_note(value)}", value)
     if setup.framework == "Accelerate" and not found:

@@ -22,8 +22,8 @@ from ptopt.report.audit.text import (
     of_level,
     outcome,
     reading,
-    said_before,
     started,
+    static_row,
     tally,
 )
 from ptopt.report.gains import condition, in_short
@@ -159,7 +159,7 @@ def _entry(entry: EntryPoint, is_open: bool) -> Iterator[str]:
     for measure in entry.measures:
         places = "".join(_places(measure.evidence))
         yield f'<tr><th scope="row">{_text(measure.title)}</th><td><span class="{_CLASS[measure.state]}">{SYMBOLS[measure.state]}</span></td>'
-        before = said_before(measure)
+        before = static_row(measure)
         changed = f'<p class="note">{_prose(before)}</p>' if before else ""
         yield f"<td>{_prose(measure.detail)}{places}{changed}</td></tr>"
     yield "</tbody></table></details>"

@@ -49,14 +49,14 @@ def _entry(entry: EntryPoint) -> dict[str, Any]:
         "files": entry.files,
         "limits": list(entry.limits),
         "measures": [
-            {"key": m.key, "title": m.title, **_said(m)}
+            {"key": m.key, "title": m.title, **_row(m)}
             | ({} if m.checked is None else {"checked": _checked(m.checked)})
             for m in entry.measures
         ],
     }
 
 
-def _said(measure: Measure) -> dict[str, Any]:
+def _row(measure: Measure) -> dict[str, Any]:
     return {
         "state": str(measure.state),
         "detail": measure.detail,
@@ -65,7 +65,7 @@ def _said(measure: Measure) -> dict[str, Any]:
 
 
 def _checked(checked: Checked) -> dict[str, Any]:
-    return {"model": checked.model, "before": None if checked.before is None else _said(checked.before)}
+    return {"model": checked.model, "before": None if checked.before is None else _row(checked.before)}
 
 
 def _reading(reading: ModelReading) -> dict[str, Any]:

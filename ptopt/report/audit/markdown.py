@@ -17,8 +17,8 @@ from ptopt.report.audit.text import (
     of_level,
     outcome,
     reading,
-    said_before,
     started,
+    static_row,
 )
 from ptopt.report.gains import markdown_gain
 from ptopt.report.places import linked_rule
@@ -128,8 +128,8 @@ def _entry(entry: EntryPoint, number: int, of: int) -> Iterator[str]:
     rows = ["| Measure | State | How, and by what | Evidence |", "| --- | --- | --- | --- |"]
     for measure in entry.measures:
         evidence = ", ".join(_in_table(code_span(str(p))) for p in measure.evidence)
-        said = [measure.detail, *filter(None, [said_before(measure)])]
-        detail = _in_table(markdown_text(". ".join(said)))
+        parts = [measure.detail, *filter(None, [static_row(measure)])]
+        detail = _in_table(markdown_text(". ".join(parts)))
         rows.append(f"| {measure.title} | {SYMBOLS[measure.state]} | {detail} | {evidence} |")
     table = "\n".join(rows)
     yield f"{code_span(one_line(entry.path))} ({markdown_text(started(entry))})"

@@ -24,8 +24,8 @@ from ptopt.report.audit.text import (
     outcome,
     places,
     reading,
-    said_before,
     started,
+    static_row,
 )
 from ptopt.report.bullets import bullet
 from ptopt.report.gains import gain_line
@@ -102,7 +102,7 @@ def _entry(entry: EntryPoint) -> RenderableType:
         detail = Text(one_line(measure.detail))
         if measure.evidence:
             detail.append(f"  {one_line(places(measure.evidence[:2]))}", "dim")
-        if before := said_before(measure):
+        if before := static_row(measure):
             detail.append(f"  {one_line(before)}", "dim")
         table.add_row(f"  {measure.title}", Text(SYMBOLS[measure.state], _STYLE[measure.state]), detail)
     head = Text.assemble((one_line(entry.path), "bold"), (f"  {one_line(started(entry))}", "dim"))

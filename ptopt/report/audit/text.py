@@ -76,7 +76,7 @@ def tally(measures: Iterable[Measure]) -> dict[State, int]:
     return table
 
 
-def said_before(measure: Measure) -> str:
+def static_row(measure: Measure) -> str:
     """What the static audit said of a row that a model changed; "" where it stands."""
     before = measure.checked.before if measure.checked is not None else None
     return "" if before is None else f"The static audit said: {SYMBOLS[before.state]}, {before.detail}"

@@ -1,4 +1,4 @@
-"""What people who tried an audit for the first time found wrong in it."""
+"""Code beside the training step, and that of other scripts, does not decide the rows and the advice of a script."""
 
 from __future__ import annotations
 
@@ -99,56 +99,6 @@ def test_copies_of_the_batch_are_those_of_the_training_step(audited: Auditor) ->
     assert (found.state, [place.line for place in found.evidence]) == (State.OFF, [15])
 
 
-HF = """
-    from transformers import AutoModelForCausalLM, HfArgumentParser, Trainer, TrainingArguments
-
-
-    def main():
-        (args,) = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses()
-        model = AutoModelForCausalLM.from_pretrained("meta-llama/Llama-2-7b-hf")
-        Trainer(model=model, args=args, train_dataset=load()).train()
-
-
-    if __name__ == "__main__":
-        main()
-"""
-
-
-RUN = "python train.py --dataloader_num_workers 4\n"
-
-
-def test_what_the_pinned_transformers_lacks_is_an_upgrade_first(audited: Auditor) -> None:
-    audit = audited(
-        {"train.py": HF, "run.sh": RUN, "requirements.txt": "transformers==4.31.0\ntorch==2.1.0\n"}
-    )
-    assert "came with transformers 4.36" in row(audit, "persistent_workers").detail
-    actions = {gap.key: gap.action for gap in audit.gaps}
-    assert actions["attention"].startswith("Use transformers 4.36 or later. Then: ")
-    assert actions["persistent_workers"].startswith("Use transformers 4.36 or later. Then: ")
-    newer = audited(
-        {"train.py": HF, "run.sh": RUN, "requirements.txt": "transformers==4.46.0\ntorch==2.1.0\n"}
-    )
-    assert all("Use transformers" not in gap.action for gap in newer.gaps)
-
-
-def test_an_option_that_no_script_passes_is_not_set(audited: Auditor) -> None:
-    audit = audited({"train.py": HF, "run.sh": "python train.py --do_train True\n"})
-    assert "no script of the repository passes `--torch_compile`" in row(audit, "compile").detail
-    assert "the command line sets" not in str(audit.entries)
-
-
-def test_a_script_that_only_generates_is_no_training_run(audited: Auditor) -> None:
-    audit = audited({
-        "train.py": HF,
-        "run.sh": "python train.py --do_train True --bf16 True\n",
-        "generate.sh": "python train.py --do_train False --do_predict True\n",
-    })  # fmt: skip
-    assert (row(audit, "precision").state, "launch scripts" in row(audit, "precision").detail) == (
-        State.ON,
-        False,
-    )
-
-
 EVALUATED = """
     import torch
     from lib import helper
@@ -199,11 +149,3 @@ def test_code_of_the_library_does_not_speak_for_the_evaluation_of_the_script(aud
     found = row(audit, "evaluation")
     assert found.state is State.OFF and {place.path for place in found.evidence} == {"train.py"}
     assert "Evaluation without a graph" not in {good.title for good in audit.good}
-
-
-def test_old_torch_is_told_to_set_gradients_to_none_itself(audited: Auditor) -> None:
-    audit = audited(
-        {"train.py": TRAIN, "net.py": NET, "data.py": DATA, "requirements.txt": "torch==1.12.0\n"}
-    )
-    (action,) = [gap.action for gap in audit.gaps if gap.key == "set_to_none"]
-    assert "zero_grad(set_to_none=True)" in action and "Drop" not in action

@@ -1,4 +1,4 @@
-"""What the table of a script says is advised once, and what is off is not advised about."""
+"""What the table and the findings both cover is advised once, and what is off is not advised about."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What somebody who had never seen an audit found wrong in one: kinds of code, each in a small example of our own."""
+"""Idioms of training code that decide a row, each in a small example."""
 
 from __future__ import annotations
 
