@@ -18,8 +18,6 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
-from operator import add
 from statistics import stdev
 
 from benchmarks.learning import rows
@@ -264,7 +262,7 @@ def main(arguments: Sequence[str]) -> int:
         ("default, held out", shipped, True),
     ):
         each = [learning(by_repo, [seed], least, held_out) for seed in seeds]
-        tables[name] = [reduce(add, column) for column in zip(*each, strict=True)]
+        tables[name] = [sum(column, Tally()) for column in zip(*each, strict=True)]
         if name == "broad":
             at_200_each = [run[CHECKPOINTS.index(200)] for run in each]
         print(f"{name:42}" + "".join(f"{t.addressed:8.0%}/{t.lost:4.0%}" for t in tables[name]))
@@ -290,8 +288,8 @@ def main(arguments: Sequence[str]) -> int:
         ("a third of the rules wanted again", True),
     ):
         each_drift = drifts_each[returns] = [drift(by_repo, [seed], 0.0, returns=returns) for seed in seeds]
-        settled = reduce(add, (first for first, _ in each_drift))
-        after = [reduce(add, column) for column in zip(*(then for _, then in each_drift), strict=True)]
+        settled = sum((first for first, _ in each_drift), Tally())
+        after = [sum(column, Tally()) for column in zip(*(then for _, then in each_drift), strict=True)]
         drifts[returns] = settled, after
         print(f"{name:42}" + "".join(f"{t.addressed:8.0%}/{t.lost:4.0%}" for t in (settled, *after)))
     print(f"\n{'attack':46}{'runs':>6}{'lose a good rule':>18}{'addressed':>11}{'lost':>6}")
