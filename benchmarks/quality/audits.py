@@ -147,10 +147,10 @@ def _print_shown(readings: Sequence[Path], part: str | None, folders: Mapping[st
             rows[row["repo"]].append(row)
     totals: Counter[str] = Counter()
     for name, some in sorted(rows.items()):
-        for row, named in _named(head_of(name, folders[name]), some):
+        for asked, named in _named(head_of(name, folders[name]), some):
             totals.update(lines=len(named), shown=sum(named.values()), rows=1, whole=all(named.values()))
             for place in (place for place, shown in named.items() if not shown):
-                print(f"{name} {row['script']}, {row['rule']}: {place} is not shown")
+                print(f"{name} {asked['script']}, {asked['rule']}: {place} is not shown")
     print(f"{totals['shown']} of {totals['lines']} lines that readers name are shown; all of them for {totals['whole']} of {totals['rows']} rows")  # fmt: skip
 
 
