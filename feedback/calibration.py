@@ -184,15 +184,15 @@ def quiet_everywhere(
 ) -> list[str]:
     """Rules that are quiet in most of the repositories that voted on them: for maintainers to decide on, nothing more.
     Repositories come as (organisation, repository); one organisation counts as `ORGANISATION` of them at most."""
-    said = [
+    voted = [
         ((organisation, state.rule), state.quiet(least))
         for (organisation, _), found in by_repository.items()
         for state in found
     ]
-    weights = per_organisation(key for key, _ in said)
+    weights = per_organisation(key for key, _ in voted)
     quiet: defaultdict[str, float] = defaultdict(float)
     whole: defaultdict[str, float] = defaultdict(float)
-    for (organisation, rule), is_quiet in said:
+    for (organisation, rule), is_quiet in voted:
         whole[rule] += weights[organisation, rule]
         quiet[rule] += weights[organisation, rule] * is_quiet
     # Thirds do not add up to whole numbers.
@@ -267,7 +267,7 @@ def _moved(cell: Sequence[Opinion], offset: float, strength: float) -> float:
     return max(-_LARGEST, min(_LARGEST, offset + added))
 
 
-def _state(rule: str, cell: Sequence[Opinion], offset: float, thought: Estimate) -> RuleState:
+def _state(rule: str, cell: Sequence[Opinion], offset: float, estimate: Estimate) -> RuleState:
     total = math.fsum(opinion.weight for opinion in cell)
     before = math.fsum(o.weight * o.score for o in cell) / total
     people = [o for o in cell if o.named]
@@ -290,8 +290,8 @@ def _state(rule: str, cell: Sequence[Opinion], offset: float, thought: Estimate)
         people=len(people),
         against=against,
         fewest=fewest,
-        by_writers=thought.offset,
-        unasked=thought.unasked,
+        by_writers=estimate.offset,
+        unasked=estimate.unasked,
         hopeful=hopeful,
     )
 

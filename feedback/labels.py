@@ -235,12 +235,10 @@ def _faded(found: Iterable[Opinion]) -> list[Opinion]:
     return [replace(o, weight=o.weight * FADES**age) for age, o in enumerate(ordered)]
 
 
-def per_organisation(
-    of: Iterable[tuple[int, str]], most: float = ORGANISATION
-) -> dict[tuple[int, str], float]:
-    """What each of several equal voices weighs where organisations are added up, by organisation and rule: an organisation has
-    `most` together on a rule, however many repositories say something of it."""
-    return {key: min(1.0, most / number) for key, number in Counter(of).items()}
+def per_organisation(repositories: Iterable[tuple[int, str]]) -> dict[tuple[int, str], float]:
+    """What each repository weighs where organisations are added up, by organisation and rule; there is one such pair for each
+    repository that voted on the rule. An organisation weighs `ORGANISATION` at most on a rule."""
+    return {key: min(1.0, ORGANISATION / number) for key, number in Counter(repositories).items()}
 
 
 def outliers(cast: Iterable[Vote]) -> tuple[Outlier, ...]:

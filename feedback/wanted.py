@@ -1,12 +1,12 @@
-"""What those who may write think of a rule now, as people change their filters: a Bayesian filter over their votes.
+"""What those who may write think of a rule now, as people change their minds: a Bayesian filter over their votes.
 
 How much more a rule is wanted than the ranker believes is an offset on the log-odds of its scores. A vote is evidence of the offset
 by the score of its own comment: a bad word on a doubtful comment is no surprise, and moves little.
 
 Between any two votes people may have changed their minds about a rule. So the filter keeps several hypotheses: one for each vote
 before which that may have happened last, and the one in which it never did. In a hypothesis only the votes since then
-count, all votes of a person together as one, and after a change most probably nobody wants the rule any longer. A hypothesis is
-as likely as it predicted the votes well (Bayesian online change point detection, Adams and MacKay, arXiv 0710.3742).
+count, all votes of a person together as one, and after a change most probably nobody wants the rule any longer. The better a
+hypothesis predicted the votes, the likelier it is (Bayesian online change point detection, Adams and MacKay, arXiv 0710.3742).
 
 So nothing fades with time alone: some bad votes in a row outweigh any number of older good ones, and a rule that always found
 good and bad things alike is not taken for one that became unwanted.
@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from heapq import nlargest
-from operator import mul
+from operator import attrgetter, mul
 
 from feedback.labels import SILENCE, Vote, distinct
 from ptopt.learned import log_odds
@@ -38,7 +38,7 @@ _HYPOTHESES = 12
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What is thought of a rule. `offset`: the log-odds by which a usual comment of it is more wanted than its score says.
+    """What is known of a rule. `offset`: the log-odds by which a usual comment of it is more wanted than its score says.
     `unasked`: the votes of those who may write, on other rules, since the last one on this rule."""
 
     offset: float
@@ -46,7 +46,7 @@ class Estimate:
 
 
 def estimates(cast: Iterable[Vote]) -> Mapping[str, Estimate]:
-    """What is thought of each rule after the votes on one repository, in whatever order they come."""
+    """What is known of each rule after the votes on one repository, in whatever order they come."""
     now = 0
     filters: defaultdict[str, RuleFilter] = defaultdict(RuleFilter)
     for vote in counted(cast):
@@ -63,14 +63,13 @@ def counted(cast: Iterable[Vote]) -> list[Vote]:
 
 
 class RuleFilter:
-    """What was said about one rule, vote by vote."""
+    """The filter of one rule: it takes the votes one by one."""
 
     def __init__(self) -> None:
         self._hypotheses: list[_Hypothesis] = []
         self._last = 0  # the number of the newest vote, among all in the repository
-        self._newest: dict[
-            str, tuple[bool, float]
-        ] = {}  # by voter: what it said, and its weight as evidence of a change
+        # By voter: what the newest vote said, and its weight as evidence of a change.
+        self._newest: dict[str, tuple[bool, float]] = {}
         self._offset: float | None = None  # where it is known
         self._weight = self._weighted = 0.0  # of the votes; and times the log-odds of the score
 
@@ -87,9 +86,7 @@ class RuleFilter:
         evidence = vote.weight * self._evidence(vote)
         for hypothesis in self._hypotheses:
             hypothesis.update(vote, likely, log_likely, evidence)
-        self._hypotheses = nlargest(
-            _HYPOTHESES, self._hypotheses, key=lambda hypothesis: hypothesis.probability
-        )
+        self._hypotheses = nlargest(_HYPOTHESES, self._hypotheses, key=attrgetter("probability"))
         whole = math.fsum(hypothesis.probability for hypothesis in self._hypotheses)
         for hypothesis in self._hypotheses:
             hypothesis.probability /= whole
@@ -99,7 +96,7 @@ class RuleFilter:
         self._offset = None
 
     def estimate(self, now: int) -> Estimate:
-        """What is thought of the rule after so many votes in the repository; at least one was counted."""
+        """What is known of the rule after so many votes in the repository; at least one was counted."""
         if self._offset is None:
             self._offset = self._found()
         return Estimate(self._offset, now - self._last)

@@ -86,7 +86,7 @@ class Repository:
         everybody = [*self.people, *self.ring]
         author = self.chance.choice(everybody)
         answered = 0
-        heard: list[Vote] = []
+        here: list[Vote] = []
         for at, one in enumerate(shown):
             comment = Comment(
                 self.pull * 100 + at, 0, self.number, one.rule, self.pull, one.score, author.name, _START
@@ -100,16 +100,13 @@ class Repository:
                     key = (one.rule, vote.voter)
                     self._cast.setdefault(key, []).append(vote)
                     (self._opinions[key],) = opinions(self._cast[key])
-                heard += cast
+                here += cast
                 answered += bool(cast)
         # Whoever says something of two comments of a rule has one vote for the pull request, as in production.
-        for vote in wanted.counted(heard):
-            self._hear(vote)
+        for vote in wanted.counted(here):
+            self._votes += 1
+            self._filters[vote.comment.rule].update(vote, self._votes)
         return answered
-
-    def _hear(self, vote: Vote) -> None:
-        self._votes += 1
-        self._filters[vote.comment.rule].update(vote, self._votes)
 
     def _answer(self, who: Person, useful: bool) -> Signal:
         good = (

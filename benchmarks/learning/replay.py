@@ -18,8 +18,6 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
-from operator import add
 from statistics import stdev
 
 from benchmarks.learning import rows
@@ -256,7 +254,6 @@ def main(arguments: Sequence[str]) -> int:
     )
     shipped = threshold(None)
     print(f"{'addressed / lost after events':42}" + "".join(f"{n:>13}" for n in CHECKPOINTS))
-    tables = {}
     for name, least, held_out in (
         ("broad", 0.0, False),
         ("default", shipped, False),
@@ -264,10 +261,10 @@ def main(arguments: Sequence[str]) -> int:
         ("default, held out", shipped, True),
     ):
         each = [learning(by_repo, [seed], least, held_out) for seed in seeds]
-        tables[name] = [reduce(add, column) for column in zip(*each, strict=True)]
+        tallies = [sum(column, Tally()) for column in zip(*each, strict=True)]
         if name == "broad":
-            at_200_each = [run[CHECKPOINTS.index(200)] for run in each]
-        print(f"{name:42}" + "".join(f"{t.addressed:8.0%}/{t.lost:4.0%}" for t in tables[name]))
+            at_200, *at_200_each = (run[CHECKPOINTS.index(200)] for run in (tallies, *each))
+        print(f"{name:42}" + "".join(f"{t.addressed:8.0%}/{t.lost:4.0%}" for t in tallies))
     for most_lost in (0.0, _MOST_LOST):
         best = best_by_rule(by_repo, most_lost)
         name = f"oracle of whole rules, at most {most_lost:.0%} lost"
@@ -283,16 +280,16 @@ def main(arguments: Sequence[str]) -> int:
         f"\n{'broad, events after a change of minds':42}{'settled':>13}"
         + "".join(f"{n:>13}" for n in _AFTER_DRIFT)
     )
-    drifts = {}
-    drifts_each = {}
-    for name, returns in (
-        ("a third of the rules unwanted", False),
-        ("a third of the rules wanted again", True),
+    recovered = {}
+    for name, returns, what, share_of in (
+        ("a third of the rules unwanted", False, "unwanted: addressed", _addressed_of),
+        ("a third of the rules wanted again", True, "wanted again: found", _found_of),
     ):
-        each_drift = drifts_each[returns] = [drift(by_repo, [seed], 0.0, returns=returns) for seed in seeds]
-        settled = reduce(add, (first for first, _ in each_drift))
-        after = [reduce(add, column) for column in zip(*(then for _, then in each_drift), strict=True)]
-        drifts[returns] = settled, after
+        drifts = [drift(by_repo, [seed], 0.0, returns=returns) for seed in seeds]
+        settled = sum((first for first, _ in drifts), Tally())
+        after = [sum(column, Tally()) for column in zip(*(then for _, then in drifts), strict=True)]
+        at_50 = _AFTER_DRIFT.index(50)
+        recovered[what] = [share_of(first, then[at_50]) for first, then in ((settled, after), *drifts)]
         print(f"{name:42}" + "".join(f"{t.addressed:8.0%}/{t.lost:4.0%}" for t in (settled, *after)))
     print(f"\n{'attack':46}{'runs':>6}{'lose a good rule':>18}{'addressed':>11}{'lost':>6}")
     harmed = {}
@@ -300,12 +297,6 @@ def main(arguments: Sequence[str]) -> int:
         runs, lost, tally = damage(by_repo, seeds, 0.0, attack)
         harmed[attack.name] = lost / max(runs, 1)
         print(f"{attack.name:46}{runs:6}{lost / max(runs, 1):18.1%}{tally.addressed:11.0%}{tally.lost:6.0%}")
-    at_200 = tables["broad"][CHECKPOINTS.index(200)]
-    at = _AFTER_DRIFT.index(50)
-    recovered = {
-        False: [_addressed_of(settled, after[at]) for settled, after in (drifts[False], *drifts_each[False])],
-        True: [_found_of(settled, after[at]) for settled, after in (drifts[True], *drifts_each[True])],
-    }
     bars = (
         (
             "addressed after 200 events, from all candidates",
@@ -329,10 +320,7 @@ def main(arguments: Sequence[str]) -> int:
                 ">= 95 %",
                 share >= 0.95,
             )
-            for what, (share, *each) in (
-                ("unwanted: addressed", recovered[False]),
-                ("wanted again: found", recovered[True]),
-            )
+            for what, (share, *each) in recovered.items()
         ),
         *(
             (f"runs that lose a good rule: {name}", f"{share:.1%}", "", "< 2 %", share < 0.02)

@@ -25,26 +25,23 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.quality import (
-    applied,
-    audits,
-    calibrate,
-    comments,
-    draws,
-    experts,
-    fixes,
-    mine,
-    sheets,
-    verdicts,
-)
+from benchmarks.quality import applied, audits, calibrate, comments, experts, fixes, mine, sheets, verdicts
 from benchmarks.quality.changes import config_of
 from benchmarks.quality.score import outcome
 from benchmarks.quality.summary import print_case, print_summary
 from ptopt.inputs import change_from_patch, project_files
 from ptopt.project.facts import FACT_FILES, read_facts
 from ptopt.review import review_change
+
+
+def _draws(arguments: Sequence[str]) -> int:
+    from benchmarks.quality import draws  # needs scikit-learn, which the other commands do without
+
+    return draws.main(arguments)
+
 
 COMMANDS = {
     "collect": sheets.collect,
@@ -54,7 +51,7 @@ COMMANDS = {
     "audit": audits.main,
     "calibrate": calibrate.main,
     "comments": comments.main,
-    "draws": draws.main,
+    "draws": _draws,
     "experts": experts.main,
     "fixes": fixes.main,
     "mine": mine.main,

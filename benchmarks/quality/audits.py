@@ -31,7 +31,7 @@ from ptopt.audit.audit import training_scripts
 from ptopt.audit.context import Contexts
 from ptopt.audit.run import audit_of
 from ptopt.config import Config
-from ptopt.inputs.folders import SKIPPED_FOLDERS, printable
+from ptopt.inputs.folders import is_walked, printable
 from ptopt.inputs.whole import MOST_BYTES, is_read
 from ptopt.model.audit_rows import Sheet
 from ptopt.model.interface import ChatPrompt, ModelUnavailableError
@@ -43,7 +43,6 @@ from ptopt.report.audit.json import as_data
 from ptopt.report.text import one_line
 from training.sources.base import SourceError
 
-_ALL = Config(skip=())  # training scripts often lie among the examples
 _NAMED = re.compile(r"([\w./-]*\.(?:py|sh|ya?ml|md|txt|toml|json|ipynb|in))[: ]((?:\d+(?:-\d+)?(?:,\s?)?)+)")
 _BESIDE = 1  # lines: a reader may name the line above the one that is shown
 
@@ -97,13 +96,10 @@ def head_of(name: str, folder: Path) -> Head:
     """Raises SourceError."""
     with open_clone(folder) as clone:
         sha = clone.head
-        listed = clone.files(sha) or []
         files: dict[str, bytes] = {}
         left = MOST_BYTES
-        for path, blob in sorted(listed):
-            hidden = any(part.startswith(".") or part in SKIPPED_FOLDERS for part in path.split("/")[:-1])
-            read = is_read(path) and not hidden and _ALL.why_skipped(path) is None
-            if path != printable(path) or not (read or path in FACT_FILES):
+        for path, blob in sorted(clone.files(sha) or ()):
+            if path != printable(path) or not ((is_read(path) and is_walked(path)) or path in FACT_FILES):
                 continue
             data = clone.blob(blob)
             if data is not None and len(data) <= left:
@@ -151,10 +147,10 @@ def _print_shown(readings: Sequence[Path], part: str | None, folders: Mapping[st
             rows[row["repo"]].append(row)
     totals: Counter[str] = Counter()
     for name, some in sorted(rows.items()):
-        for row, named in _named(head_of(name, folders[name]), some):
+        for asked, named in _named(head_of(name, folders[name]), some):
             totals.update(lines=len(named), shown=sum(named.values()), rows=1, whole=all(named.values()))
             for place in (place for place, shown in named.items() if not shown):
-                print(f"{name} {row['script']}, {row['rule']}: {place} is not shown")
+                print(f"{name} {asked['script']}, {asked['rule']}: {place} is not shown")
     print(f"{totals['shown']} of {totals['lines']} lines that readers name are shown; all of them for {totals['whole']} of {totals['rows']} rows")  # fmt: skip
 
 

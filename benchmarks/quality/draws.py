@@ -12,13 +12,15 @@ tested on them.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.quality.common import read_rows
 from benchmarks.quality.parts import TUNED, part_of, read_names
-from training.ranker.rows import Row, read_row
+from benchmarks.quality.verdicts import FILES
+from training.ranker.fit import LEAST_STATED, LEAST_USEFUL, train
+from training.ranker.rows import read_row
 
 _DATA = Path(__file__).parent / "data"
 DRAWS = ("rounds", "unlearned")
@@ -42,26 +44,17 @@ def main(arguments: Sequence[str]) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    from training.ranker.fit import (  # scikit-learn, which the other commands do without
-        LEAST_STATED,
-        LEAST_USEFUL,
-    )
-
     parser.add_argument("--before", default="", metavar="DRAW", help="only draws with a smaller number")
     options = parser.parse_args(arguments)
     draws = {
-        file.stem: read_names([file])
-        for folder in DRAWS
-        for file in sorted((_DATA / folder).glob("*.txt"))
-        if not options.before or file.stem < options.before
+        file.stem: read_names([file]) for folder in DRAWS for file in sorted((_DATA / folder).glob("*.txt"))
     }
     found = scored(
         draws,
-        list(read_rows(sorted((_DATA / "verdicts").glob("*.jsonl")))),
+        list(read_rows(FILES)),
         list(read_rows(sorted((_DATA / "found").glob("*.jsonl")))),
+        options.before,
     )
-    if options.before:
-        found = [one for one in found if one.draw < options.before]
     columns = f"{'comments':>10}{'useful':>9}{'trivial':>9}{'wrong':>7}"
     print(f"{'rule states':>12}{'P(useful)':>11}{columns}")
     for stated in STATED:
@@ -87,10 +80,9 @@ def scored(
     draws: Mapping[str, frozenset[str]],
     judged: Sequence[Mapping[str, Any]],
     found: Sequence[Mapping[str, Any]],
+    before: str = "",
 ) -> list[Scored]:
-    """The comments of the draws, each by weights fitted without its draw and later ones."""
-    from training.ranker.fit import train
-
+    """The comments of the draws, or of those before `before`, each by weights fitted without its draw and later ones."""
     by_repository = {repo: draw for draw, repos in draws.items() for repo in repos}
 
     def draw_of(row: Mapping[str, Any]) -> str:
@@ -99,14 +91,17 @@ def scored(
 
     tuned = read_names([TUNED])
     learned = [row for row in judged if part_of(row["repo"], tuned) != "judge"]
+    known = [
+        (draw_of(row), read)
+        for rows, drawn in ((learned, True), (found, False))
+        for row in rows
+        if (read := read_row(row, drawn)) is not None
+    ]
     scored = []
     for draw in sorted({*draws, *map(draw_of, judged)} - {""}):
-
-        def earlier(rows: Iterable[Mapping[str, Any]], now: str = draw, drawn: bool = True) -> list[Row]:
-            kept = (read_row(row, drawn) for row in rows if draw_of(row) < now)
-            return [row for row in kept if row is not None]
-
-        ranker = train(earlier(learned) + earlier(found, drawn=False), [])
+        if before and draw >= before:
+            break
+        ranker = train([row for its_draw, row in known if its_draw < draw], [])
         for row in judged:
             read = read_row(row)
             if read is None or draw_of(row) != draw:

@@ -47,11 +47,12 @@ class ModelOptions:
             return open_advisor(self.model, server=self.server, seconds=_SECONDS)
         if self.model:
             server = OpenAIBackend(self.server, self.model, timeout=_SECONDS)
-            return Advisor(_Watched(GeneralBackend(server, ()), watch), calibration)
-        if self.answers is None and self.ask is None:
+            backend: Backend = GeneralBackend(server, ())
+        elif self.answers is None and self.ask is None:
             return None
-        recorded = Recorded(_recorded(self.answers) if self.answers else {}, self.ask)
-        return Advisor(_Watched(recorded, watch), calibration)
+        else:
+            backend = Recorded(_recorded(self.answers) if self.answers else {}, self.ask)
+        return Advisor(backend if watch is None else _Watched(backend, watch), calibration)
 
 
 RULES_ALONE = ModelOptions()
@@ -116,7 +117,7 @@ class Recorded:
 class _Watched:
     """A back end whose prompts somebody counts."""
 
-    def __init__(self, backend: Backend, watch: Callable[[ChatPrompt], None] | None) -> None:
+    def __init__(self, backend: Backend, watch: Callable[[ChatPrompt], None]) -> None:
         self._backend, self._watch = backend, watch
         self.name = backend.name
 
@@ -124,7 +125,7 @@ class _Watched:
         return self._backend.score(prompts)
 
     def complete(self, prompts: Sequence[ChatPrompt]) -> list[str]:
-        for prompt in prompts if self._watch is not None else ():
+        for prompt in prompts:
             self._watch(prompt)
         return self._backend.complete(prompts)
 

@@ -60,7 +60,7 @@ def test_what_a_filter_of_whole_rules_reaches_at_best() -> None:
 
 
 def test_a_voter_has_one_vote_on_a_rule_in_a_pull_request() -> None:
-    """As in production, where the same filter hears the votes all at once."""
+    """As in production, where the same filter gets the votes all at once."""
     repository = Repository(1, GOOD, replay.ATTACKS[2], random.Random(3))
     for number in range(1, 40):
         repository.pull_request(GOOD[:3])

@@ -30,8 +30,10 @@ def test_a_draw_is_scored_by_what_came_before_it() -> None:
     before = [judged(repo, "R" if n % 2 else "T", loop=float(n % 2)) for repo in EARLIER for n in range(4)]
     first = rows_of(FIRST, "T", loop=1.0) + rows_of(FIRST, "R", loop=0.0)
     second = rows_of(SECOND, "T", loop=1.0)
-    found = scored({"1": frozenset(FIRST), "2": frozenset(SECOND)}, [*before, *first, *second], [])
+    draws, judged_rows = {"1": frozenset(FIRST), "2": frozenset(SECOND)}, [*before, *first, *second]
+    found = scored(draws, judged_rows, [])
     assert len(found) == 60
+    assert scored(draws, judged_rows, [], "2") == found[:40]  # a later draw is left out, not learned from
     in_loop = [one.useful for one in found[:20]]
     elsewhere = [one.useful for one in found[20:40]]
     assert min(in_loop) > 0.6 > 0.4 > max(elsewhere)  # as before the draws, whatever the draw itself says
