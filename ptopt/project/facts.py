@@ -127,7 +127,8 @@ class ProjectFacts:
 
     def has(self, name: str) -> bool:
         """Is `name`, one of `ptopt.project.added`, in every version that the project admits, as far as is known?"""
-        return not ADDED[name].is_lacking(self)
+        added = ADDED[name]
+        return self.at_least(added.package, added.version) is not False
 
     def allows(self, package: str, below: str) -> bool:
         """Whether the project may run with a version earlier than `below`; True where nothing is known."""

@@ -134,7 +134,7 @@ def is_lacking(rule: Rule, texts: Iterable[str], facts: ProjectFacts) -> bool:
 
     `texts` are what it says and what it writes. Rules leave such a part out where the rest stands by itself.
     """
-    lacking = [ADDED[name] for name in rule.partly if ADDED[name].is_lacking(facts)]
+    lacking = [ADDED[name] for name in rule.partly if not facts.has(name)]
     return bool(lacking) and any(added.is_named_in(text) for text in texts for added in lacking)
 
 
