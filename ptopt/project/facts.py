@@ -16,6 +16,7 @@ from ptopt.project.added import ADDED
 from ptopt.project.linelength import LENGTH_FILES, line_length
 from ptopt.project.naming import NO_NAMING, Naming
 from ptopt.project.pins import PACKAGES, Pin, Reading
+from ptopt.project.stated import torch_of
 
 if TYPE_CHECKING:
     from packaging.version import Version
@@ -250,12 +251,16 @@ def read_facts(files: Mapping[str, bytes]) -> ProjectFacts:
     pins.update(pin for pin in optional_pins if pin.package not in settled)
     ordered = sorted(pins, key=lambda pin: (pin.package, pin.path, pin.line, pin.specifier))
     by_package = {name: tuple(group) for name, group in itertools.groupby(ordered, lambda pin: pin.package)}
-    from ptopt.project.stated import with_readme
-
     found = ProjectFacts(
         by_package, tuple(sorted(unread)), line_length(files), with_torch=frozenset(bringing)
     )
     return with_readme(found, files)
+
+
+def with_readme(facts: ProjectFacts, files: Mapping[str, bytes]) -> ProjectFacts:
+    """The facts, with the torch that the README at the root names where nothing else does."""
+    pin = None if facts.known("torch") else torch_of(files)
+    return facts if pin is None else dataclasses.replace(facts, pins={**facts.pins, "torch": (pin,)})
 
 
 def _locked_text(data: bytes) -> str:
