@@ -90,9 +90,9 @@ class Loss:
 
     def survives(self, measure: re.Pattern[str], work: re.Pattern[str]) -> bool:
         """Is what stood with the measure still there: the rest of its line, most of the lines around it, or its call?"""
-        brackets = self.brackets(measure)
         if self.rewritten(measure) is not None:
             return True
+        brackets = self.brackets(measure)
         if brackets is not None and (
             isinstance(brackets, ast.Dict) or work.search(self.file.source(brackets))
         ):
