@@ -355,12 +355,12 @@ def _last_questions(function: FunctionNode, file: SourceFile) -> tuple[dict[str,
     for node in own_nodes(function):
         if not isinstance(node, ast.Attribute) or not isinstance(node.value, (ast.Name, ast.Attribute)):
             continue
-        call = file.index.parent(node)
-        called = isinstance(call, ast.Call) and call.func is node
-        if not (called and (RUNS.search(node.attr) or _OF_MODULES.search(node.attr))):
+        parent = file.index.parent(node)
+        call = parent if isinstance(parent, ast.Call) and parent.func is node else None
+        if call is None or not (RUNS.search(node.attr) or _OF_MODULES.search(node.attr)):
             of = file.source(node.value)
             asked[of] = max(asked.get(of, 0), node.lineno)
-        if called and file.source(node.value) == "self" and not (call.args or call.keywords):  # type: ignore[union-attr]
+        if call is not None and file.source(node.value) == "self" and not (call.args or call.keywords):
             own = max(own, node.lineno)
     return asked, own
 
