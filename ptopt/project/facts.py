@@ -15,7 +15,7 @@ from ptopt.project import readers
 from ptopt.project.added import ADDED
 from ptopt.project.linelength import LENGTH_FILES, line_length
 from ptopt.project.naming import NO_NAMING, Naming
-from ptopt.project.pins import PACKAGES, Pin, Reading
+from ptopt.project.pins import PACKAGES, RENAMED, Pin, Reading
 from ptopt.project.stated import torch_of
 
 if TYPE_CHECKING:
@@ -37,7 +37,6 @@ _NEED_TORCH = frozenset(
 _OTHER_BUILD = re.compile(
     r"download\.pytorch\.org|--(?:extra-)?index-url|--find-links|\+(?:cpu|cu\d)|torch @ "
 )
-_NAMES = {"lightning": ("lightning", "pytorch-lightning")}  # the package was renamed; the versions go on
 _DOCKERFILES = ("Dockerfile", "docker/Dockerfile")
 _REQUIREMENTS = (
     "requirements.txt",
@@ -194,7 +193,7 @@ class ProjectFacts:
         return f"{pin.package}{pin.specifier} ({pin.path}:{pin.line})"
 
     def _deciding(self, package: str) -> list[Pin]:
-        names = _NAMES.get(package, (package,))
+        names = (package, *(old for old, new in RENAMED.items() if new == package))
         pins = [
             pin for name in names for pin in self.pins.get(name, ()) if _bounds(pin.specifier).says_something
         ]
