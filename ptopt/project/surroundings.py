@@ -55,7 +55,7 @@ def with_python(facts: ProjectFacts, files: Mapping[str, bytes], folder: str) ->
 def _with_environments(facts: ProjectFacts, files: Mapping[str, bytes]) -> ProjectFacts:
     """With pins of `docker/environment.yml`, `requirements/*.txt` and further Dockerfiles, of packages of which the root says nothing.
 
-    Where a Dockerfile of the root decides, the other Dockerfiles have a say, too.
+    Where a Dockerfile of the root decides, the pins of the other Dockerfiles count, too.
     """
     elsewhere = [
         path

@@ -36,7 +36,7 @@ def is_untrained(path: str, file: SourceFile) -> bool:
 
 
 def _switched(file: SourceFile) -> frozenset[str]:
-    """Networks that something else happens to: `.train()`, or a call whose name tells of gradients."""
+    """Networks whose mode or gradients the file may switch: by `.train()`, or by a call that is named after gradients."""
     found = {
         path_of(call.func.value)
         for call in file.calls_named("train")

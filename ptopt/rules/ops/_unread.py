@@ -1,4 +1,4 @@
-"""Functions in which a glance shows that all that is assigned is read: what nobody reads need not be looked for there."""
+"""A quick check for functions that read all that they assign: there, the liveness of names need not be computed."""
 
 from __future__ import annotations
 

@@ -239,7 +239,7 @@ class ResultNeverRead(Rule):
         statements = [s for s in file.once(assignments).get(node, ()) if isinstance(s.value, _MAY_WORK)]
         if not statements:
             return
-        # The cheap questions first: what a statement runs may be for other files to say.
+        # The cheap checks first: what a statement runs may take other files to find out.
         contrary = [
             (statement, opposite)
             for statement in statements
