@@ -34,16 +34,16 @@ def with_surroundings(facts: ProjectFacts, files: Mapping[str, bytes]) -> Projec
     found = with_readme(found, files)
     pages = [path for path in sorted(files) if is_readme(path) and _folder(path) in README_FOLDERS]
     found = _with_names(found, files, pages)
-    return with_python(found, files, "")
+    return _with_python(found, files, "")
 
 
 def of_folder(facts: ProjectFacts, files: Mapping[str, bytes], folder: str) -> ProjectFacts:
     """The facts with what the README and the environments of a folder below the root say."""
     pages = [path for path in files if _folder(path) == folder and is_readme(path)]
-    return with_python(_with_names(facts, files, pages, nearer=True), files, folder)
+    return _with_python(_with_names(facts, files, pages, nearer=True), files, folder)
 
 
-def with_python(facts: ProjectFacts, files: Mapping[str, bytes], folder: str) -> ProjectFacts:
+def _with_python(facts: ProjectFacts, files: Mapping[str, bytes], folder: str) -> ProjectFacts:
     """The facts with the newest versions for the Python that files of a folder, or about its environment, ask for."""
     near = {"/".join(part for part in (folder, name) if part) for name in (*pythons.FOLDERS, "")}
     if not folder:
