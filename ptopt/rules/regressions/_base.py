@@ -341,7 +341,7 @@ def _opened(text: str) -> str:
         depth += (text[at] in ")]}") - (text[at] in "([{")
         if depth < 0:
             head = text[: at + 1].strip()
-            return head if head.endswith("(") and re.search(r"\w\($", head) else ""
+            return head if re.search(r"\w\($", head) else ""
     return ""
 
 
