@@ -20,8 +20,7 @@ from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
 from ptopt.project.added import ADDED, Added
-
-_SAME = {"pytorch-lightning": "lightning"}
+from ptopt.project.pins import RENAMED
 
 
 def contains(wheel: zipfile.ZipFile, wanted: Iterable[Added]) -> set[str]:
@@ -42,11 +41,11 @@ def contains(wheel: zipfile.ZipFile, wanted: Iterable[Added]) -> set[str]:
 
 
 def differences(wheels: Iterable[Path]) -> list[str]:
-    """What the wheels say otherwise, in words."""
+    """Where the wheels and `ADDED` differ, a sentence each."""
     found = []
     for path in wheels:
         name, version, _, _ = parse_wheel_filename(path.name)
-        package = _SAME.get(name, name)
+        package = RENAMED.get(name, str(name))
         wanted = [added for added in ADDED.values() if added.package == package]
         with zipfile.ZipFile(path) as wheel:
             has = contains(wheel, wanted)

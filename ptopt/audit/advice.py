@@ -155,7 +155,7 @@ NEEDS = {
 def _is_too_new(key: str, facts: ProjectFacts) -> bool:
     """Does no version that the project admits have what the advice needs?"""
     added = ADDED.get(NEEDS.get(key, ""))
-    return added is not None and added.is_excluded(facts)
+    return added is not None and facts.excludes(added.package, added.version)
 
 
 def too_new(entries: tuple[EntryPoint, ...], facts: ProjectFacts) -> tuple[str, ...]:
@@ -207,7 +207,7 @@ def gaps(
 def _action(advice: Advice, measures: Sequence[Measure], facts: ProjectFacts) -> str:
     """What to do, for what the rows say: where a library is too old everywhere, to take a newer one first, or what it has."""
     newer = ADDED[advice.newer] if advice.newer else None
-    if newer is not None and newer.is_excluded(facts):
+    if newer is not None and facts.excludes(newer.package, newer.version):
         return advice.older
     lacking = [measure.lacking for measure in measures if measure.lacking is not None]
     if len(lacking) == len(measures):

@@ -120,7 +120,8 @@ class TrainerArguments:
 
     def _too_new(self, name: str) -> bool:
         """Is it an argument that the transformers of the project does not have?"""
-        return name in TRANSFORMERS_ADDED and TRANSFORMERS_ADDED[name].is_excluded(self._setup.facts)
+        added = TRANSFORMERS_ADDED.get(name)
+        return added is not None and self._setup.facts.excludes(added.package, added.version)
 
     def _default(self, source: Source, name: str, place: Any) -> Value:
         if source.cls is not None:

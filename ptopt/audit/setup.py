@@ -234,7 +234,7 @@ class Setup:
     def lacking(self, name: str, what: str = "it") -> str:
         """Why nothing can be said of `name` of `ptopt.project.added`: no version that the project admits has it; else ""."""
         added = ADDED[name]
-        if not added.is_excluded(self.facts):
+        if not self.facts.excludes(added.package, added.version):
             return ""
         return f"{added.package} has {what} since {added.version}; the project needs {self.facts.span(added.package)}"
 

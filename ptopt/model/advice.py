@@ -22,7 +22,7 @@ from ptopt.findings import Edit, Finding, Fix, Safety, Span, fingerprint
 from ptopt.model.deletions import takes_away
 from ptopt.model.region import Region
 from ptopt.model.schema import Advice
-from ptopt.project.added import ADDED, named_in
+from ptopt.project.added import named_in
 from ptopt.rules import rules
 from ptopt.rules.base import Rule
 from ptopt.rules.engine import applies, assumptions, run
@@ -63,7 +63,7 @@ class Adviser:
         if edit is None or not self._is_valid(rule, edit, span):
             return None
         new = named_in(f"{advice.reason}\n{edit.replacement}") - named_in(self.source.text)
-        if any(ADDED[name].is_lacking(self.source.facts) for name in new):
+        if not all(map(self.source.facts.has, new)):
             return None
         return self._finding(rule, region, span, edit)
 

@@ -8,10 +8,6 @@ from __future__ import annotations
 import functools
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from ptopt.project.facts import ProjectFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +27,6 @@ class Added:
 
     def is_named_in(self, text: str) -> bool:
         return _expression(self).search(text) is not None
-
-    def is_lacking(self, facts: ProjectFacts) -> bool:
-        """Does the project admit a version without it?"""
-        return facts.at_least(self.package, self.version) is False
-
-    def is_excluded(self, facts: ProjectFacts) -> bool:
-        """Does no version that the project admits have it?"""
-        return facts.excludes(self.package, self.version)
 
 
 def _stub(name: str, arguments: str = "") -> tuple[str, str]:

@@ -15,7 +15,8 @@ from ptopt.project import readers
 from ptopt.project.added import ADDED
 from ptopt.project.linelength import LENGTH_FILES, line_length
 from ptopt.project.naming import NO_NAMING, Naming
-from ptopt.project.pins import PACKAGES, Pin, Reading
+from ptopt.project.pins import PACKAGES, RENAMED, Pin, Reading
+from ptopt.project.stated import torch_of
 
 if TYPE_CHECKING:
     from packaging.version import Version
@@ -36,7 +37,6 @@ _NEED_TORCH = frozenset(
 _OTHER_BUILD = re.compile(
     r"download\.pytorch\.org|--(?:extra-)?index-url|--find-links|\+(?:cpu|cu\d)|torch @ "
 )
-_NAMES = {"lightning": ("lightning", "pytorch-lightning")}  # the package was renamed; the versions go on
 _DOCKERFILES = ("Dockerfile", "docker/Dockerfile")
 _REQUIREMENTS = (
     "requirements.txt",
@@ -127,7 +127,8 @@ class ProjectFacts:
 
     def has(self, name: str) -> bool:
         """Is `name`, one of `ptopt.project.added`, in every version that the project admits, as far as is known?"""
-        return not ADDED[name].is_lacking(self)
+        added = ADDED[name]
+        return self.at_least(added.package, added.version) is not False
 
     def allows(self, package: str, below: str) -> bool:
         """Whether the project may run with a version earlier than `below`; True where nothing is known."""
@@ -192,7 +193,7 @@ class ProjectFacts:
         return f"{pin.package}{pin.specifier} ({pin.path}:{pin.line})"
 
     def _deciding(self, package: str) -> list[Pin]:
-        names = _NAMES.get(package, (package,))
+        names = (package, *(old for old, new in RENAMED.items() if new == package))
         pins = [
             pin for name in names for pin in self.pins.get(name, ()) if _bounds(pin.specifier).says_something
         ]
@@ -249,12 +250,16 @@ def read_facts(files: Mapping[str, bytes]) -> ProjectFacts:
     pins.update(pin for pin in optional_pins if pin.package not in settled)
     ordered = sorted(pins, key=lambda pin: (pin.package, pin.path, pin.line, pin.specifier))
     by_package = {name: tuple(group) for name, group in itertools.groupby(ordered, lambda pin: pin.package)}
-    from ptopt.project.stated import with_readme
-
     found = ProjectFacts(
         by_package, tuple(sorted(unread)), line_length(files), with_torch=frozenset(bringing)
     )
     return with_readme(found, files)
+
+
+def with_readme(facts: ProjectFacts, files: Mapping[str, bytes]) -> ProjectFacts:
+    """The facts, with the torch that the README at the root names where nothing else does."""
+    pin = None if facts.known("torch") else torch_of(files)
+    return facts if pin is None else dataclasses.replace(facts, pins={**facts.pins, "torch": (pin,)})
 
 
 def _locked_text(data: bytes) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 _HUGGING_FACE = ("accelerate", "datasets", "peft", "transformers", "trl")
 PACKAGES = frozenset(("torch", "torchvision", "lightning", "pytorch-lightning", "numpy", *_HUGGING_FACE))
+RENAMED = {"pytorch-lightning": "lightning"}  # old name -> new name of a package whose versions go on
 
 _LONGEST = 200  # characters of a specifier; what is longer would only be a burden to read
 _LONGEST_REQUIREMENT = 2_000  # characters, markers included

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from ptopt.pathkind import is_dockerfile, is_readme
 from ptopt.project.pins import Pin
+from ptopt.project.stated import MOST_BYTES
 
 # Minor version of Python -> the last release with wheels for it, or whose metadata admits it:
 # `pip index versions torch --python-version 3.8 --only-binary=:all:`, and the files of torch 1.10.2 for 3.6.
@@ -27,18 +28,17 @@ FOLDERS = (
 )
 """Folders that hold files about the environment of the folder above."""
 
-_MOST_BYTES = 200_000
-_MINOR = r"3\.(?P<minor>\d{1,2})(?:\.\d+)?(?![\w])"
+_MINOR = r"3\.(\d{1,2})(?:\.\d+)?(?!\w)"
 _ENVIRONMENT = re.compile(r"(^|[/_-])(environment|env|conda)[^/]*\.ya?ml$", re.I)
 _IN_ENVIRONMENT = re.compile(rf"^\s*-\s*[\"']?python\s*=+\s*{_MINOR}", re.M)
 _IN_IMAGE = re.compile(
-    rf"^\s*FROM\s+(?:\S+/)?python:{_MINOR}|^\s*(?:ARG|ENV)\s+PYTHON_VERSION[ =]\"?{_MINOR.replace('minor', 'second')}", re.I | re.M
-)  # fmt: skip
+    rf"^\s*FROM\s+(?:\S+/)?python:{_MINOR}|^\s*(?:ARG|ENV)\s+PYTHON_VERSION[ =]\"?{_MINOR}", re.I | re.M
+)
 _COMMAND = re.compile(
     rf"\b(?:conda|mamba|micromamba)\s+(?:create|install)\b[^\n]{{0,120}}?\bpython\s*={{1,2}}\s*{_MINOR}"
-    rf"|\buv\s+venv\b[^\n]{{0,60}}?--python[ =](?:python)?{_MINOR.replace('minor', 'second')}"
-    rf"|\bvirtualenv\b[^\n]{{0,60}}?(?:-p|--python)[ =](?:\S*/)?python{_MINOR.replace('minor', 'third')}"
-    rf"|^\s*(?:\$ )?(?:\S*/)?python{_MINOR.replace('minor', 'fourth')}\s+-m\s+(?:venv|pip)\b",
+    rf"|\buv\s+venv\b[^\n]{{0,60}}?--python[ =](?:python)?{_MINOR}"
+    rf"|\bvirtualenv\b[^\n]{{0,60}}?(?:-p|--python)[ =](?:\S*/)?python{_MINOR}"
+    rf"|^\s*(?:\$ )?(?:\S*/)?python{_MINOR}\s+-m\s+(?:venv|pip)\b",
     re.M,
 )
 _LISTED = re.compile(rf"(?:^\W{{0,8}}|\b(?:install|with|on|and|using|under)\s+|,\s*)\**python\**\W{{0,4}}?(?:version\W{{0,2}})?={{0,2}}\s*{_MINOR}(?P<after>[^\n]{{0,24}})", re.I | re.M)  # fmt: skip
@@ -47,7 +47,7 @@ _OPEN = re.compile(
 )  # fmt: skip
 _AT_LEAST = re.compile(r"\bpython\**\W{0,4}(?:version\W{0,2})?(>=?|≥|&gt;|\bat least|from)\s*3\.", re.I)
 _TORCH = re.compile(r"\bpy?torch\W{0,6}(?:version\W{0,2}|v)?(\d+)\.(\d+)", re.I)
-_STARTED = re.compile(rf"(?:^|[\s/]){{0,1}}python{_MINOR}\s")
+_STARTED = re.compile(rf"python{_MINOR}\s")
 
 
 def caps(minor: int, pin: Pin) -> dict[str, Pin]:
@@ -67,7 +67,7 @@ def asked(files: Mapping[str, bytes], paths: Iterable[str]) -> tuple[int, Pin] |
     made: list[tuple[int, Pin]] = []
     named: list[tuple[int, Pin]] = []
     for path in sorted(paths):
-        if len(files[path]) > _MOST_BYTES:
+        if len(files[path]) > MOST_BYTES:
             continue
         text = files[path].decode("utf-8", "replace")
         if is_environment(path):
@@ -76,9 +76,9 @@ def asked(files: Mapping[str, bytes], paths: Iterable[str]) -> tuple[int, Pin] |
             made += _found(_IN_IMAGE, path, text) + _found(_COMMAND, path, text)
         elif is_readme(path):
             made += _found(_COMMAND, path, text)
-            listed = [m for m in _LISTED.finditer(text) if not _OPEN.search(m["after"])]
-            if not _AT_LEAST.search(text) and len(listed) == len(_LISTED.findall(text)):
-                pins = [_pin(m, path, text) for m in listed]
+            listed = list(_LISTED.finditer(text))
+            if not _AT_LEAST.search(text) and not any(_OPEN.search(match["after"]) for match in listed):
+                pins = [_pin(match, path, text) for match in listed]
                 named += [found for found in pins if not _speaks_of_newer(text, found[0])]
     return max(made or named, key=lambda found: found[0], default=None)
 
@@ -94,7 +94,7 @@ def started(path: str, line: int, text: str) -> tuple[int, Pin] | None:
     match = _STARTED.search(text)
     if match is None:
         return None
-    minor = int(match["minor"])
+    minor = int(match[1])
     return minor, Pin("python", f"python3.{minor}", True, path, line)
 
 
@@ -108,9 +108,8 @@ def _found(pattern: re.Pattern[str], path: str, text: str) -> list[tuple[int, Pi
 
 
 def _pin(match: re.Match[str], path: str, text: str) -> tuple[int, Pin]:
-    group = next(
-        name for name in ("minor", "second", "third", "fourth") if match.groupdict().get(name) is not None
-    )
+    """Of the first group that took part: each way to write it has one of its own."""
+    group = next(number for number, part in enumerate(match.groups(), 1) if part is not None)
     minor = int(match[group])
     line = text.count("\n", 0, match.start(group)) + 1
     return minor, Pin("python", f"python=3.{minor}", True, path, line)

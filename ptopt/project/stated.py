@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 
 from ptopt.pathkind import is_readme
-from ptopt.project.facts import ProjectFacts
 from ptopt.project.pins import Pin
 
 _VERSION = r"v?(\d+\.\d+(?:\.\d+)?)"
@@ -34,25 +32,20 @@ _OTHERS_WORK = re.compile(
     r"(should|may|also|will|can)[^\n]{0,20} work|(other|later|newer|higher) versions", re.I
 )
 _LOWER_BOUND = re.compile(r"(>=|>|≥|at least|minimum)[^\n]{0,12}$", re.I)
-MOST_BYTES = 200_000
+MOST_BYTES = 200_000  # of one page
+README_FOLDERS = ("", "docs", "doc", "readme")  # with the page of the whole project
 
 
-def with_readme(facts: ProjectFacts, files: Mapping[str, bytes]) -> ProjectFacts:
-    """The facts, with the torch that the README at the root names where nothing else does."""
-    if facts.known("torch"):
-        return facts
+def torch_of(files: Mapping[str, bytes]) -> Pin | None:
+    """The torch that the README of the project names; None where it names none, or only the oldest that will do."""
     for path in sorted(files, key=lambda path: ("/" in path, path)):
         folder, _, _ = path.rpartition("/")
-        if (
-            folder not in ("", "docs", "doc", "readme")
-            or not is_readme(path)
-            or len(files[path]) > MOST_BYTES
-        ):
+        if folder not in README_FOLDERS or not is_readme(path) or len(files[path]) > MOST_BYTES:
             continue
         pin = _pin(path, files[path].decode("utf-8", "replace"))
         if pin is not None:
-            return replace(facts, pins={**facts.pins, "torch": (pin,)})
-    return facts
+            return pin
+    return None
 
 
 def _pin(path: str, text: str) -> Pin | None:

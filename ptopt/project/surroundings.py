@@ -10,11 +10,10 @@ from dataclasses import replace
 
 from ptopt.pathkind import is_dockerfile, is_readme
 from ptopt.project import pythons, readers
-from ptopt.project.facts import PIN_FILES, ProjectFacts
+from ptopt.project.facts import PIN_FILES, ProjectFacts, with_readme
 from ptopt.project.pins import Pin, Reading
-from ptopt.project.stated import with_readme
+from ptopt.project.stated import MOST_BYTES, README_FOLDERS
 
-_MOST_BYTES = 200_000
 _MOST_FILES = 12
 _REQUIREMENTS = re.compile(r"(^|/)requirements?[^/]*\.txt$|(^|/)requirements/[^/]+\.txt$", re.I)
 _NOT_TRAINING = re.compile(
@@ -22,7 +21,6 @@ _NOT_TRAINING = re.compile(
     re.I,
 )
 _IN_README = re.compile(r"(?<![\w-])(?P<package>transformers)\s*={1,2}\s*(?P<version>\d+\.\d+(?:\.\d+)?)(?![\w.*])", re.I)  # fmt: skip
-_README_PAGES = ("", "docs", "doc", "readme")
 
 
 def is_requirements(path: str) -> bool:
@@ -34,23 +32,22 @@ def with_surroundings(facts: ProjectFacts, files: Mapping[str, bytes]) -> Projec
     """The facts of the root with what its other files say, and with what its Python allows."""
     found = _with_environments(facts, files)
     found = with_readme(found, files)
-    found = _with_names(
-        found, files, [p for p in sorted(files) if is_readme(p) and _folder(p) in _README_PAGES]
-    )
-    return with_python(found, files, "")
+    pages = [path for path in sorted(files) if is_readme(path) and _folder(path) in README_FOLDERS]
+    found = _with_names(found, files, pages)
+    return _with_python(found, files, "")
 
 
 def of_folder(facts: ProjectFacts, files: Mapping[str, bytes], folder: str) -> ProjectFacts:
     """The facts with what the README and the environments of a folder below the root say."""
     pages = [path for path in files if _folder(path) == folder and is_readme(path)]
-    return with_python(_with_names(facts, files, pages, nearer=True), files, folder)
+    return _with_python(_with_names(facts, files, pages, nearer=True), files, folder)
 
 
-def with_python(facts: ProjectFacts, files: Mapping[str, bytes], folder: str) -> ProjectFacts:
+def _with_python(facts: ProjectFacts, files: Mapping[str, bytes], folder: str) -> ProjectFacts:
     """The facts with the newest versions for the Python that files of a folder, or about its environment, ask for."""
     near = {"/".join(part for part in (folder, name) if part) for name in (*pythons.FOLDERS, "")}
     if not folder:
-        near |= set(_README_PAGES)
+        near |= set(README_FOLDERS)
     asked = pythons.asked(files, [path for path in files if _folder(path) in near])
     return facts if asked is None else replace(facts, caps=pythons.caps(*asked))
 
@@ -58,7 +55,7 @@ def with_python(facts: ProjectFacts, files: Mapping[str, bytes], folder: str) ->
 def _with_environments(facts: ProjectFacts, files: Mapping[str, bytes]) -> ProjectFacts:
     """With pins of `docker/environment.yml`, `requirements/*.txt` and further Dockerfiles, of packages of which the root says nothing.
 
-    Where a Dockerfile of the root decides, the other Dockerfiles have a say, too.
+    Where a Dockerfile of the root decides, the pins of the other Dockerfiles count, too.
     """
     elsewhere = [
         path
@@ -80,7 +77,7 @@ def _with_environments(facts: ProjectFacts, files: Mapping[str, bytes]) -> Proje
 
 
 def _read(path: str, data: bytes) -> list[Pin]:
-    if len(data) > _MOST_BYTES:
+    if len(data) > MOST_BYTES:
         return []
     reading = Reading(path, data.decode("utf-8", "replace"))
     try:
@@ -101,7 +98,7 @@ def _with_names(
     """With `transformers==4.9.1` of the pages, where nothing else says it, or where the pages are `nearer` than what does."""
     found: dict[str, list[Pin]] = {}
     for path in pages:
-        text = files[path][:_MOST_BYTES].decode("utf-8", "replace")
+        text = files[path][:MOST_BYTES].decode("utf-8", "replace")
         for match in _IN_README.finditer(text):
             line = text.count("\n", 0, match.start()) + 1
             pin = Pin(match["package"].lower(), f"=={match['version']}", True, path, line)

@@ -101,9 +101,8 @@ class Rule:
     calls: ClassVar[frozenset[str]] = frozenset()  # of the calls, only those whose name ends in one of these
     since: ClassVar[Mapping[str, str]] = {}  # package -> first version for which the advice holds
     until: ClassVar[Mapping[str, str]] = {}  # package -> first version for which it no longer does
-    partly: ClassVar[frozenset[str]] = (
-        frozenset()
-    )  # of `ptopt.project.added`: what a part of the advice names
+    # Names of `ptopt.project.added` that a part of the advice needs, which is left out where a project lacks them.
+    partly: ClassVar[frozenset[str]] = frozenset()
     when_wrong: ClassVar[str]  # the condition under which a comment is wrong, in one clause
     VALID: ClassVar[tuple[str, ...]]
     INVALID: ClassVar[tuple[Invalid, ...]]

@@ -14,14 +14,13 @@ from ptopt.project.added import ADDED
 from ptopt.project.facts import ProjectFacts
 from ptopt.rules.base import Problem, Rule
 from ptopt.source.file import SourceFile
-from ptopt.source.searchable import identifiers_of
+from ptopt.source.searchable import Searchable
 from ptopt.source.work import WorkLimitError
 
 _FEW = 8
 _IDENTIFIER = re.compile(r"\w+")
-
-# Versions that all advice may take for granted where a project pins nothing.
 _FUSED = frozenset({"ops"})  # families about single kernels, which a compiler merges
+# Versions that all advice may take for granted where a project pins nothing.
 _BASELINE = {"torch": "2.4", "transformers": "4.45", "lightning": "2.0"}
 
 
@@ -64,15 +63,14 @@ class Prefilter:
         ]
         if len(candidates) < _FEW:  # too few to be worth a vocabulary: the text itself will do
             return [rule for rule, groups in candidates if all(words.in_text(data) for words in groups)]
-        identifiers = identifiers_of(data)
-        vocabulary = b" ".join(identifiers)  # a fraction of the text
+        text = Searchable(data)
         seen: dict[_Words, bool] = {}
         wanted = []
         for rule, groups in candidates:
             for words in groups:
                 known = seen.get(words)
                 if known is None:
-                    known = seen[words] = words.among(identifiers, vocabulary, data)
+                    known = seen[words] = words.among(text)
                 if not known:
                     break
             else:
@@ -94,7 +92,8 @@ class _Words:
     def in_text(self, data: bytes) -> bool:
         return any(all(part in data for part in parts) for parts in self._parts)
 
-    def among(self, identifiers: frozenset[bytes], vocabulary: bytes, data: bytes) -> bool:
+    def among(self, text: Searchable) -> bool:
+        identifiers, vocabulary = text.identifiers, text.vocabulary
         if not self._whole.isdisjoint(identifiers):
             return True
         for parts in self._joined:
@@ -103,7 +102,7 @@ class _Words:
         for word in self._inside:
             if word in vocabulary:
                 return True
-        return any(word in data for word in self._plain)
+        return any(word in text.data for word in self._plain)
 
 
 @functools.cache
@@ -134,7 +133,7 @@ def is_lacking(rule: Rule, texts: Iterable[str], facts: ProjectFacts) -> bool:
 
     `texts` are what it says and what it writes. Rules leave such a part out where the rest stands by itself.
     """
-    lacking = [ADDED[name] for name in rule.partly if ADDED[name].is_lacking(facts)]
+    lacking = [ADDED[name] for name in rule.partly if not facts.has(name)]
     return bool(lacking) and any(added.is_named_in(text) for text in texts for added in lacking)
 
 

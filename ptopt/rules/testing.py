@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ptopt.rules.base import SURE, Invalid, Problem, Rule
-from ptopt.rules.engine import Prefilter, run
+from ptopt.rules.base import SURE, Invalid, Rule
+from ptopt.rules.engine import Hit, Prefilter, run
 from ptopt.rules.examples import PRELUDE, as_change, as_file, expected_lines
 from ptopt.source.file import SourceFile
 from ptopt.verify import apply_edits, verified
@@ -30,8 +30,8 @@ def _in_each(cases: Sequence[str | Invalid], kind: str, rule: Rule) -> Iterator[
 
 def fault_of_valid(rule: Rule, code: str) -> str:
     """Why the valid example is none; "" where the rule leaves it alone."""
-    said = [f"line {_line(p)}: {p.message}" for p in _problems(rule, as_file(code)) if p.confidence >= SURE]
-    return f"is reported: {'; '.join(said)}" if said else ""
+    found = [f"line {hit.span.start}: {hit.problem.message}" for hit in _sure(_hits(rule, as_file(code)))]
+    return f"is reported: {'; '.join(found)}" if found else ""
 
 
 def fault_of_invalid(rule: Rule, case: Invalid) -> str:
@@ -41,42 +41,34 @@ def fault_of_invalid(rule: Rule, case: Invalid) -> str:
         return "no line of it is marked with `# !`"
     text = as_file(case.code)
     file = SourceFile.parse(_PATH, text.encode(), rule.PROJECT)
-    problems = _proposed(rule, text, file)
-    lines = sorted({_line(problem) for problem in problems})
+    hits = _hits(rule, text, file)
+    hits = _sure(hits) or hits  # where it says nothing, what it only proposes to the ranker
+    lines = sorted({hit.span.start for hit in hits})
     if lines != expected:
         return f"is reported on the lines {lines} of the example with its imports, not on {expected}"
-    return _fault_of_fix(rule, case, text, file, problems)
+    return _fault_of_fix(rule, case, text, file, hits)
 
 
-def _fault_of_fix(rule: Rule, case: Invalid, text: str, file: SourceFile, problems: Sequence[Problem]) -> str:
+def _fault_of_fix(rule: Rule, case: Invalid, text: str, file: SourceFile, hits: Sequence[Hit]) -> str:
     before = len(run(file, [rule]))
-    fixes = [fix for problem in problems if (fix := verified(file, rule, problem, before)) is not None]
+    fixes = [fix for hit in hits if (fix := verified(file, rule, hit.problem, before)) is not None]
     if case.fixed is None:
         return "has a fix, and states no fixed code" if fixes else ""
-    if len(fixes) != len(problems):
+    if len(fixes) != len(hits):
         return "a fix of it does not pass its own verification"
     fixed = apply_edits(text, sorted({edit for fix in fixes for edit in fix.edits}))
     if _without_prelude(fixed) != _without_prelude(as_file(case.fixed)):
         return f"the fix gives other code than the stated one:\n{_without_prelude(fixed)}"
-    again = [problem for problem in _problems(rule, fixed) if problem.confidence >= SURE]
-    return "the fixed code is reported again" if again else ""
+    return "the fixed code is reported again" if _sure(_hits(rule, fixed)) else ""
 
 
-def _problems(rule: Rule, text: str, file: SourceFile | None = None) -> list[Problem]:
+def _hits(rule: Rule, text: str, file: SourceFile | None = None) -> list[Hit]:
     file = file or SourceFile.parse(_PATH, text.encode(), rule.PROJECT)
-    change = as_change(_PATH, text)
-    return [hit.problem for hit in run(file, Prefilter([rule])(text.encode()), change=change)]
+    return run(file, Prefilter([rule])(text.encode()), change=as_change(_PATH, text))
 
 
-def _proposed(rule: Rule, text: str, file: SourceFile) -> list[Problem]:
-    """What the rule says, or, where it says nothing, what it only proposes to the ranker."""
-    problems = _problems(rule, text, file)
-    return [problem for problem in problems if problem.confidence >= SURE] or problems
-
-
-def _line(problem: Problem) -> int:
-    line = problem.span.start if problem.span else getattr(problem.node, "lineno", 0)
-    return int(line)
+def _sure(hits: Sequence[Hit]) -> list[Hit]:
+    return [hit for hit in hits if hit.problem.confidence >= SURE]
 
 
 def _without_prelude(text: str) -> str:

@@ -24,35 +24,24 @@ LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _SCOPES = (*FUNCTIONS, ast.Lambda, ast.ClassDef)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
-# Fields that hold no node worth visiting: names, operators, annotations. Without them the walk is a third cheaper.
+# Fields that hold no node worth visiting: names, operators. Without them, and annotations, the walk is a third cheaper.
 _LEAF_FIELDS = frozenset(
     "ctx op ops id attr name arg asname module names level kind type_comment is_async simple conversion "
-    "type_ignores kwd_attrs rest type_params tag str annotation returns".split()
+    "type_ignores kwd_attrs rest tag str".split()
 )
 _ANNOTATIONS = frozenset({"annotation", "returns", "type_params"})
 # Fields that hold code, annotations too, in the order of the source.
 CODE_FIELDS: dict[type[ast.AST], tuple[str, ...]] = {
-    cls: tuple(f for f in cls._fields if f not in _LEAF_FIELDS or f in _ANNOTATIONS)
-    for cls in vars(ast).values()
-    if isinstance(cls, type) and issubclass(cls, ast.AST)
-}
-CODE_FIELDS[ast.Constant] = ()
-CODE_FIELDS[ast.ExceptHandler] = ("type", "body")
-CODE_FIELDS[ast.MatchSingleton] = ()
-_FIELDS: dict[type[ast.AST], tuple[str, ...]] = {
     cls: tuple(f for f in cls._fields if f not in _LEAF_FIELDS)
     for cls in vars(ast).values()
     if isinstance(cls, type) and issubclass(cls, ast.AST)
 }
-_FIELDS[ast.Constant] = ()
-_FIELDS[ast.ExceptHandler] = ("type", "body")  # `name` is text here
-_FIELDS[ast.MatchSingleton] = ()
-# `walk` also visits annotations.
-_WALKED = {
-    cls: fields
-    + tuple(f for f in getattr(cls, "_fields", ()) if f in ("annotation", "returns", "type_params"))
-    for cls, fields in _FIELDS.items()
-}
+CODE_FIELDS[ast.Constant] = ()
+CODE_FIELDS[ast.ExceptHandler] = ("type", "body")  # `name` is text here
+CODE_FIELDS[ast.MatchSingleton] = ()
+_FIELDS = {cls: tuple(f for f in fields if f not in _ANNOTATIONS) for cls, fields in CODE_FIELDS.items()}
+# `walk` also visits annotations, after the rest of a node.
+_WALKED = {cls: tuple(sorted(fields, key=_ANNOTATIONS.__contains__)) for cls, fields in CODE_FIELDS.items()}
 _PLACELESS = (ast.comprehension, ast.arguments, ast.withitem, ast.match_case)  # without a line
 _NONE: list[ast.AST] = []
 

@@ -754,8 +754,9 @@ def _annotated(annotation: ast.expr) -> Value:
     if isinstance(annotation, ast.Attribute) and isinstance(annotation.value, ast.Name):
         return _by_annotation(f"{annotation.value.id}.{annotation.attr}")
     text = ast.unparse(annotation)
-    literal = isinstance(annotation, ast.Constant) and isinstance(annotation.value, str)
-    return _by_annotation(str(annotation.value) if literal else text, text)  # type: ignore[attr-defined]
+    if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
+        return _by_annotation(annotation.value, text)
+    return _by_annotation(text, text)
 
 
 @lru_cache(maxsize=4096)

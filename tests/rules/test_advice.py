@@ -2,20 +2,7 @@
 
 from __future__ import annotations
 
-import textwrap
-
-from ptopt.project.facts import NO_FACTS
-from ptopt.rules import rules
-from ptopt.rules.engine import run
-from ptopt.rules.examples import as_file
-from ptopt.source.file import SourceFile
-
-
-def messages(name: str, code: str) -> list[str]:
-    rule = next(rule for rule in rules() if rule.name == name)
-    file = SourceFile.parse("train.py", as_file(textwrap.dedent(code)).encode(), NO_FACTS)
-    return [hit.problem.message for hit in run(file, [rule])]
-
+from tests.rules.messages import messages
 
 EVALUATION = """
     def evaluate(model, loader):

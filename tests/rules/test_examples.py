@@ -53,7 +53,7 @@ class _Wrong(CallRule):
         yield Problem(call.node, "sorts", 0.9)
 
 
-def test_what_is_wrong_with_examples_is_said() -> None:
+def test_what_is_wrong_with_examples_is_reported() -> None:
     assert faults(_Wrong()) == [
         "ACME002 VALID[0]: is reported: line 12: sorts",
         "ACME002 INVALID[1]: no line of it is marked with `# !`",

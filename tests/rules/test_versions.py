@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
-
 import pytest
 from packaging.version import Version
 
@@ -18,6 +16,7 @@ from ptopt.rules.engine import run
 from ptopt.rules.examples import as_file
 from ptopt.source.file import SourceFile
 from tests.rules.advised import names_of
+from tests.rules.messages import messages
 
 # The change took it out, so the project has it.
 _HAD_IT = frozenset({"regressions"})
@@ -47,12 +46,6 @@ def test_names_are_found_as_texts_write_them() -> None:
     assert named_in("with torch.inference_mode(): F.silu(x).mT") == {"inference_mode", "silu", "mT"}
     assert named_in("dataloader_persistent_workers=True") == {"dataloader_persistent_workers"}
     assert named_in("the format is squared; resilu(x)") == set()
-
-
-def messages(name: str, code: str, facts: ProjectFacts) -> list[str]:
-    rule = next(rule for rule in rules() if rule.name == name)
-    file = SourceFile.parse("train.py", as_file(textwrap.dedent(code)).encode(), facts)
-    return [hit.problem.message for hit in run(file, [rule])]
 
 
 OLDEST = (

@@ -60,7 +60,7 @@ def attention(setup: Setup) -> Measure:
         first = pretrained[0]
         where = (first.place,)
         fused_since = ADDED["attn_implementation"]
-        if fused_since.is_excluded(setup.facts):
+        if setup.facts.excludes(fused_since.package, fused_since.version):
             pin = setup.facts.span("transformers")
             why = f"{pin}: in steps, SDPA came with transformers {fused_since.version}"
             return Measure(key, title, State.OFF, why, where, lacking=fused_since)

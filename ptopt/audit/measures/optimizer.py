@@ -87,7 +87,11 @@ def _without_fused(setup: Setup, found: list[Candidate]) -> Measure | None:
     asked = [c for c in found if not c.detail.startswith("`fused` of ")]
     named = {match[1] for c in found if (match := _OF_CLASS.match(c.detail)) is not None}
     arguments = [added for name, added in _FUSED_ARGUMENT.items() if name in named]
-    if asked or not arguments or not all(added.is_excluded(setup.facts) for added in arguments):
+    if (
+        asked
+        or not arguments
+        or not all(setup.facts.excludes(added.package, added.version) for added in arguments)
+    ):
         return None
     first = found[0]
     name = min(named)

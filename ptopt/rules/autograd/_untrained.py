@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-from ptopt.rules.base import SourceFile
+from ptopt.rules.base import SourceFile, is_literal
 from ptopt.rules.shared.networks import network_method_of, network_of, networks, optimised_in, path_of
 from ptopt.source.file import remembered
 from ptopt.source.index import COMPREHENSIONS, FUNCTIONS, own_nodes, walk
@@ -36,14 +36,14 @@ def is_untrained(path: str, file: SourceFile) -> bool:
 
 
 def _switched(file: SourceFile) -> frozenset[str]:
-    """Networks that something else happens to: `.train()`, or a call whose name tells of gradients."""
+    """Networks whose mode or gradients the file may switch: by `.train()`, or by a call that is named after gradients."""
     found = {
         path_of(call.func.value)
         for call in file.calls_named("train")
-        if isinstance(call.func, ast.Attribute) and not _is_false(call)
+        if isinstance(call.func, ast.Attribute) and not (call.args and is_literal(call.args[0], False))
     }
     for call in file.index.of_type(ast.Call):
-        if isinstance(call, ast.Call) and _FREEZES.search(file.source(call.func)):
+        if _FREEZES.search(file.source(call.func)):
             found |= {path_of(argument) for argument in call.args}
             if isinstance(call.func, ast.Attribute):
                 found.add(path_of(call.func.value))
@@ -51,10 +51,6 @@ def _switched(file: SourceFile) -> frozenset[str]:
             if isinstance(statement, ast.Assign):
                 found |= {path_of(target) for target in statement.targets}
     return frozenset(found - {""})
-
-
-def _is_false(call: ast.Call) -> bool:
-    return bool(call.args) and isinstance(call.args[0], ast.Constant) and call.args[0].value is False
 
 
 def is_given_data(call: ast.Call, file: SourceFile) -> bool:
@@ -123,7 +119,7 @@ def _holds_data(root: ast.AST, name: str, file: SourceFile) -> bool:
 
 @remembered
 def _asked_for(root: ast.AST) -> frozenset[str]:
-    """Names whose gradients are asked for: `x.requires_grad_()`, `x.grad`, `nn.Parameter(...)`."""
+    """Names whose gradients are asked for: `x.requires_grad_()`, `x.grad`."""
     return frozenset(
         node.value.id
         for node in own_nodes(root)

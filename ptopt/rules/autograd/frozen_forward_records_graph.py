@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from ptopt.rules.autograd._results import around, cuts_of, detach_of
 from ptopt.rules.autograd._untrained import is_given_data, is_untrained
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, quote
-from ptopt.rules.shared.evaluation import computes_forces, discarded, evaluation_of, may_be_off
+from ptopt.rules.shared.autograd import may_be_off
+from ptopt.rules.shared.evaluation import computes_forces, discarded, evaluation_of
 from ptopt.rules.shared.networks import network_method_of, network_of, networks, optimised_in, path_of
 from ptopt.rules.shared.no_grad import wrap
 from ptopt.source.file import remembered

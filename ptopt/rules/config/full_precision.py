@@ -20,7 +20,7 @@ from ptopt.rules.configs import (
     shown,
 )
 from ptopt.rules.configs import replace as replaced
-from ptopt.rules.precision.trainer_in_full_precision import lightning_precision
+from ptopt.rules.shared.precision import lightning_precision
 
 _NO_TRAINING = re.compile(r"infer|eval|test|export|convert|predict|generat|debug", re.I)
 _OLD_WIDTH = frozenset({"32", "32-true", "fp32", "float32", "full"})
@@ -175,7 +175,7 @@ def _entry(block: Block, facts: ProjectFacts) -> tuple[Entry, str] | None:
         entry = mapping.entry("precision")
         on_gpu = mapping.scalar("accelerator") in ("gpu", "cuda") or _positive(mapping, "gpus")
         if entry is not None and on_gpu and str(mapping.scalar("precision")) in _OLD_WIDTH:
-            better = lightning_precision(facts).partition("=")[2].strip('"')
+            better = lightning_precision(facts)
             if better == "bf16-mixed" and "gpus" in mapping:
                 better = "bf16"  # an argument that Lightning 2, which spells it so, no longer takes
             return (entry, better) if better else None

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Collection, Iterator
 
 from ptopt.rules.base import SourceFile
+from ptopt.source.bindings import is_self
 from ptopt.source.calls import last_name
 from ptopt.source.file import remembered
 from ptopt.source.index import FunctionNode, own_nodes, walk
@@ -36,7 +37,7 @@ def is_row_by_row(read: ast.expr, function: FunctionNode, file: SourceFile, *, a
 
 def stays_the_same(path: ast.expr, function: FunctionNode, file: SourceFile) -> bool:
     """Are all attributes that the path is made of set in `__init__` of the class, and nowhere else in the file?"""
-    attributes = [n.attr for n in walk(path) if isinstance(n, ast.Attribute) and _is_self(n.value)]
+    attributes = [n.attr for n in walk(path) if isinstance(n, ast.Attribute) and is_self(n)]
     here = file.index.class_of(function)
     for name in attributes:
         owners = _owners(file).get(name, frozenset())
@@ -67,10 +68,6 @@ def _names_of_item(function: FunctionNode) -> frozenset[str]:
             targets = (n for target in node.targets for n in walk(target))
             names |= {n.id for n in targets if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
     return frozenset(names)
-
-
-def _is_self(node: ast.AST) -> bool:
-    return isinstance(node, ast.Name) and node.id == "self"
 
 
 def _is_dataset(function: FunctionNode, file: SourceFile) -> bool:
@@ -110,19 +107,7 @@ def _uses_of_name(value: ast.expr, function: FunctionNode, file: SourceFile) -> 
         target = None
     if not isinstance(target, ast.Name):
         return []
-    named = _names_in(function)[target.id]
-    if sum(isinstance(n.ctx, ast.Store) for n in named) != 1:
-        return []
-    return [n for n in named if isinstance(n.ctx, ast.Load)]
-
-
-@remembered
-def _names_in(function: FunctionNode) -> dict[str, list[ast.Name]]:
-    found: dict[str, list[ast.Name]] = {}
-    for node in own_nodes(function):
-        if isinstance(node, ast.Name):
-            found.setdefault(node.id, []).append(node)
-    return found
+    return file.uses.loads(function, target.id) if len(file.bindings.of(function, target.id)) == 1 else []
 
 
 def _takes_row(use: ast.Subscript, function: FunctionNode, archive: bool) -> bool:

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import ClassVar
 
 from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile
 from ptopt.rules.ops._calls import torch_op
@@ -44,7 +45,7 @@ class NormByHand(Rule):
     nodes = (ast.Call,)
     calls = frozenset({"rsqrt", "sqrt"})
     requires = ("mean",)
-    since = {"torch": "2.4"}  # noqa: RUF012
+    since: ClassVar[Mapping[str, str]] = {"torch": "2.4"}
     when_wrong = "the module is compiled, or the norm deviates from the standard form"
 
     VALID = (

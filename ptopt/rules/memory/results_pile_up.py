@@ -196,7 +196,8 @@ def _comprehension(node: ast.ListComp, file: SourceFile) -> Iterator[Problem]:
         return
     if function is None or file.context.forward_of(node) is not None or FEW.search(file.source(over)):
         return
-    if isinstance(file.index.parent(node), ast.Call) and "sum" in file.source(file.index.parent(node).func):  # type: ignore[union-attr]
+    parent = file.index.parent(node)
+    if isinstance(parent, ast.Call) and "sum" in file.source(parent.func):
         return
     if not is_large_result(node.elt, node, file):
         return

@@ -90,7 +90,7 @@ def needed_only_behind(node: ast.If, file: SourceFile) -> Early | None:
 
 
 def _perhaps_unneeded(before: list[ast.stmt], node: ast.If) -> list[ast.stmt]:
-    """The assignments that the exit does not need at a glance; of these alone it is asked what they run."""
+    """The assignments whose names the exit does not read: only of these it is found out what they run."""
     needed = set(_names(node.test, ast.Load))
     if isinstance(node.body[0], (ast.Return, ast.Expr)):
         needed |= _names(node.body[0], ast.Load)

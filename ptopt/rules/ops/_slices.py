@@ -45,7 +45,7 @@ class Slices:
     first: ast.expr | None = None  # the first slice
     trips: int = 0  # where the code says how many iterations
     limit: ast.expr | None = None
-    ops: list[ast.AST] = field(default_factory=list)  # calls and arithmetic that start kernels for a slice
+    ops: list[ast.expr] = field(default_factory=list)  # calls and arithmetic that start kernels for a slice
     modules: list[ast.Call] = field(default_factory=list)  # networks called with a slice
     unknown: list[ast.Call] = field(default_factory=list)  # other calls that get a slice
     stores: int = 0  # `out[i] = ...`

@@ -1,4 +1,4 @@
-"""Functions in which a glance shows that all that is assigned is read: what nobody reads need not be looked for there."""
+"""A quick check for functions that read all that they assign: there, the liveness of names need not be computed."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ def all_are_read(function: FunctionNode, file: SourceFile) -> bool:
     Each such line is an assignment further down, of which the same holds, or none; so the last of them is none, and all
     matter. False where it takes the liveness of the names to tell.
     """
-    return all(_is_read(statement, function, file) for statement in file.once(_assignments).get(function, ()))
+    return all(_is_read(statement, function, file) for statement in file.once(assignments).get(function, ()))
 
 
-def _assignments(file: SourceFile) -> dict[FunctionNode, list[Assigned]]:
+def assignments(file: SourceFile) -> dict[FunctionNode, list[Assigned]]:
+    """Function -> its assignments."""
     table: dict[FunctionNode, list[Assigned]] = {}
     for statement in file.index.of_type(ast.Assign, ast.AnnAssign):
         function = file.index.function_of(statement)

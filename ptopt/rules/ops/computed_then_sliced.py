@@ -148,8 +148,8 @@ class ComputedThenSliced(Rule):
         )
 
 
-def _flat(node: ast.AST, file: SourceFile) -> bool:
-    return node.lineno == node.end_lineno and file.source(node).count("\n") == 0  # type: ignore[attr-defined]
+def _flat(node: ast.expr, file: SourceFile) -> bool:
+    return node.lineno == node.end_lineno and file.source(node).count("\n") == 0
 
 
 def _rowwise(call: ast.Call, file: SourceFile) -> str:

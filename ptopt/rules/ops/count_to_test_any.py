@@ -8,8 +8,6 @@ from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, quote
 from ptopt.rules.ops._calls import torch_op
 from ptopt.source.frequency import Often
 
-_LISTING = frozenset({"nonzero", "argwhere", "masked_select", "where"})
-
 
 class CountToTestAny(Rule):
     """The positions of a mask are listed only to count them, or to see whether there are any.

@@ -114,7 +114,7 @@ class PerSampleLoop(Rule):
         found = file.once(_candidates).get(node)
         if found is None:
             return
-        work = (found.ops or found.modules or found.unknown)[0]
+        work = [*found.ops, *found.modules, *found.unknown][0]
         source = found.sources[0]
         reduces = any(
             isinstance(n, ast.Call) and called_name(n) in _REDUCES and n in found.ops for n in own_nodes(node)
@@ -135,9 +135,9 @@ class PerSampleLoop(Rule):
         yield Problem(
             node,
             f"Each iteration takes {quote(file, found.first or source, 40)} and starts kernels of its own for one sample "
-            f"({quote(file, work, 50)} on line {work.lineno}). {text}",  # type: ignore[attr-defined]
+            f"({quote(file, work, 50)} on line {work.lineno}). {text}",
             0.4 if reduces else 0.35,
-            (Evidence(work.lineno, "the work of one iteration"),),  # type: ignore[attr-defined]
+            (Evidence(work.lineno, "the work of one iteration"),),
             cause=node,
             span=Span(node.lineno, max(node.lineno, node.body[0].lineno - 1))
             if isinstance(node, ast.For)

@@ -133,23 +133,23 @@ class RepeatedExpression(Rule):
             again = f", and again at line {others[0]}" if others else ""
             yield Problem(
                 second,
-                f"{quote(file, second)} was computed at line {first.lineno} already, and nothing it reads has changed "  # type: ignore[attr-defined]
+                f"{quote(file, second)} was computed at line {first.lineno} already, and nothing it reads has changed "
                 f"since{again}. Give the first result a name and use it here: each copy "
                 f"{'runs the whole submodule' if module else 'computes it, and in training keeps it,'} again.",
                 0.45 if module or cost(second, file) > 1 else 0.35,
-                (Evidence(first.lineno, "computed here first"),),  # type: ignore[attr-defined]
-                subject=second if isinstance(second, ast.expr) else None,
+                (Evidence(first.lineno, "computed here first"),),
+                subject=second,
                 facts={
                     "cost": 3 if module else cost(second, file),
                     "kernels": kernels,
                     "copies": 2 + len(others),
                     "module": module,
-                    "lines_apart": second.lineno - first.lineno,  # type: ignore[attr-defined]
+                    "lines_apart": second.lineno - first.lineno,
                 },
             )
 
 
-_Pair = tuple[ast.AST, ast.AST, list[int]]
+_Pair = tuple[ast.expr, ast.expr, list[int]]
 
 
 def _pairs(file: SourceFile) -> dict[FunctionNode, list[_Pair]]:

@@ -20,7 +20,7 @@ from ptopt.rules.base import (
     quote,
 )
 from ptopt.rules.ops._networks import RUNS, Work
-from ptopt.rules.ops._unread import all_are_read
+from ptopt.rules.ops._unread import all_are_read, assignments
 from ptopt.rules.ops._wasted import (
     is_only_work,
     removable,
@@ -40,6 +40,7 @@ _OF_MODULES = re.compile(
     r"^(train|eval|parameters|zero_grad|requires_grad_|to|cuda|cpu|half|modules|state_dict)$"
 )
 _REPORTS = re.compile(r"print|log|tqdm|update|set_")
+_MAY_WORK = (ast.Call, ast.Subscript, ast.Attribute, ast.BinOp, ast.Tuple)  # values that may run a network
 
 
 class ResultNeverRead(Rule):
@@ -235,13 +236,13 @@ class ResultNeverRead(Rule):
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         if not isinstance(node, FUNCTIONS):
             return
-        assignments = file.once(_assignments).get(node)
-        if not assignments:
+        statements = [s for s in file.once(assignments).get(node, ()) if isinstance(s.value, _MAY_WORK)]
+        if not statements:
             return
-        # The cheap questions first: what a statement runs may be for other files to say.
+        # The cheap checks first: what a statement runs may take other files to find out.
         contrary = [
             (statement, opposite)
-            for statement in assignments
+            for statement in statements
             if (opposite := _only_read_under_the_opposite(statement, node, file)) is not None
         ]
         if not contrary and all_are_read(node, file) or runs_for_effect(node, file):
@@ -251,7 +252,7 @@ class ResultNeverRead(Rule):
             return
         unread = frozenset(
             s  # what a class in the function assigns has no liveness
-            for s in assignments
+            for s in statements
             if s in found.after and found.is_unread(s) and _works(s, file)
         )
         for waste in _unread(unread, found, node, file) if unread else ():
@@ -355,12 +356,12 @@ def _last_questions(function: FunctionNode, file: SourceFile) -> tuple[dict[str,
     for node in own_nodes(function):
         if not isinstance(node, ast.Attribute) or not isinstance(node.value, (ast.Name, ast.Attribute)):
             continue
-        call = file.index.parent(node)
-        called = isinstance(call, ast.Call) and call.func is node
-        if not (called and (RUNS.search(node.attr) or _OF_MODULES.search(node.attr))):
+        parent = file.index.parent(node)
+        call = parent if isinstance(parent, ast.Call) and parent.func is node else None
+        if call is None or not (RUNS.search(node.attr) or _OF_MODULES.search(node.attr)):
             of = file.source(node.value)
             asked[of] = max(asked.get(of, 0), node.lineno)
-        if called and file.source(node.value) == "self" and not (call.args or call.keywords):  # type: ignore[union-attr]
+        if call is not None and file.source(node.value) == "self" and not (call.args or call.keywords):
             own = max(own, node.lineno)
     return asked, own
 
@@ -400,18 +401,6 @@ def _in_dataset(node: ast.AST, file: SourceFile) -> bool:
     return cls is not None and any(
         "Dataset" in word for word in (cls.name, *(file.source(base) for base in cls.bases))
     )
-
-
-def _assignments(file: SourceFile) -> dict[FunctionNode, list[Assigned]]:
-    """Function -> its assignments with a value, in source order."""
-    table: dict[FunctionNode, list[Assigned]] = {}
-    for statement in file.index.of_type(ast.Assign, ast.AnnAssign):
-        function = file.index.function_of(statement)
-        if function is not None and isinstance(
-            statement.value, (ast.Call, ast.Subscript, ast.Attribute, ast.BinOp, ast.Tuple)
-        ):
-            table.setdefault(function, []).append(statement)
-    return table
 
 
 def _works(statement: Assigned, file: SourceFile) -> list[Work]:

@@ -190,7 +190,7 @@ class ResultUsedInOneBranch(Rule):
             text = f"`{name}` is computed here and never read. Remove {quote(file, value)}: its kernels run on each call."
         else:
             text = (
-                f"`{name}` is read only in the {branch[1]} at line {branch[0].lineno}, but {quote(file, value)} runs in "  # type: ignore[attr-defined]
+                f"`{name}` is read only in the {branch[1]} at line {branch[0].lineno}, but {quote(file, value)} runs in "
                 "every case. Compute it in that branch."
             )
         yield Problem(
@@ -247,10 +247,10 @@ def _escapes(name: str, function: FunctionNode, file: SourceFile) -> bool:
     )
 
 
-def _branch(node: ast.Assign, loads: list[ast.Name], file: SourceFile) -> tuple[ast.AST, str] | None:
+def _branch(node: ast.Assign, loads: list[ast.Name], file: SourceFile) -> tuple[ast.If, str] | None:
     """The branch of a later condition of the same block that holds every read, and what to call it."""
     block = file.index.parent(node)
-    found: tuple[ast.AST, str] | None = None
+    found: tuple[ast.If, str] | None = None
     for load in loads:
         here = None
         for ancestor, child in file.index.ancestors(load):
@@ -264,7 +264,7 @@ def _branch(node: ast.Assign, loads: list[ast.Name], file: SourceFile) -> tuple[
         if here is None or (found is not None and here != found):
             return None
         found = here
-    if found is not None and isinstance(found[0], ast.If) and found[0].lineno > node.lineno:
+    if found is not None and found[0].lineno > node.lineno:
         other = found[0].orelse if found[1] == "branch" else found[0].body
         if other and isinstance(other[-1], ast.Raise):
             return None  # then nothing is gained
@@ -272,17 +272,17 @@ def _branch(node: ast.Assign, loads: list[ast.Name], file: SourceFile) -> tuple[
     return None
 
 
-def _asks_mode(condition: ast.AST, file: SourceFile) -> bool:
+def _asks_mode(condition: ast.If, file: SourceFile) -> bool:
     """Does it ask whether the module trains, which changes within a run?"""
-    return isinstance(condition, ast.If) and "training" in file.source(condition.test)
+    return "training" in file.source(condition.test)
 
 
 def _changed(
-    value: ast.expr, node: ast.Assign, branch: ast.AST, function: FunctionNode, file: SourceFile
+    value: ast.expr, node: ast.Assign, branch: ast.If, function: FunctionNode, file: SourceFile
 ) -> bool:
     """Does something between the line and the branch change what the expression reads?"""
     return changes(function, file).between(
         reads(value, file),
         (node.end_lineno or node.lineno, 10**6),
-        (branch.lineno, 0),  # type: ignore[attr-defined]
+        (branch.lineno, 0),
     )

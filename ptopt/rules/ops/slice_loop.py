@@ -141,7 +141,7 @@ class SliceLoop(Rule):
         else:
             message = (
                 f"Each iteration takes {taken} and starts kernels of its own for it ({quote(file, work, 50)} on line "
-                f"{work.lineno}). Apply the operation to all of {whole} at once, with `dim` counted in the whole tensor"  # type: ignore[attr-defined]
+                f"{work.lineno}). Apply the operation to all of {whole} at once, with `dim` counted in the whole tensor"
                 + (
                     "; `torch.vmap` does so for a function that is written for one slice."
                     if file.facts.has("torch.vmap")
@@ -152,7 +152,7 @@ class SliceLoop(Rule):
             node,
             message,
             0.45 if (found.modules or found.ops) and (joined or found.stores) else 0.35,
-            (Evidence(work.lineno, "the work of one iteration"),),  # type: ignore[attr-defined]
+            (Evidence(work.lineno, "the work of one iteration"),),
             cause=node,
             span=Span(node.lineno, max(node.lineno, node.body[0].lineno - 1))
             if isinstance(node, ast.For)
@@ -199,7 +199,7 @@ def reported(file: SourceFile) -> dict[ast.AST, Slices]:
     return chosen
 
 
-def _work(found: Slices) -> ast.AST:
+def _work(found: Slices) -> ast.expr:
     """What stands for the work of an iteration: a network, a kernel, a store."""
     plain = [op for op in found.ops if not isinstance(op, ast.Subscript)]
     return ([*found.modules, *plain, *found.ops, *found.unknown])[0]

@@ -291,7 +291,7 @@ class AccumulationSyncsEveryMicroBatch(Rule):
         found = Problem(
             node,
             f"Under DDP the gradients are averaged over all processes in every backward pass, but {shown} only after several of "
-            f"them (line {sign.lineno}). Run the forward and the backward pass of all but the last one under "  # type: ignore[attr-defined]
+            f"them (line {sign.lineno}). Run the forward and the backward pass of all but the last one under "
             f"`with {context}`.",
             0.65 if sure and accelerate else TEXTBOOK if sure else 0.55,
             (
@@ -300,7 +300,7 @@ class AccumulationSyncsEveryMicroBatch(Rule):
                     if wrapper
                     else []
                 ),
-                Evidence(sign.lineno, "applied after several backward passes"),  # type: ignore[attr-defined]
+                Evidence(sign.lineno, "applied after several backward passes"),
             ),
             cause=loop,
             facts={
@@ -326,23 +326,19 @@ def _wrapped_elsewhere(call: ast.Call, file: SourceFile) -> bool:
     return _switched_step(call) is not None and file.repository.mentions(b"DistributedDataParallel(")
 
 
-def _divided(backward: ast.Call, file: SourceFile) -> ast.AST | None:
+def _divided(backward: ast.Call, file: SourceFile) -> ast.BinOp | ast.AugAssign | None:
     """`loss = loss / accumulation_steps` in the function of the backward call."""
     function = file.index.function_of(backward)
     for node in own_nodes(function) if function is not None else ():
-        parts = (
-            (node.left, node.right)
-            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div)
-            else (node.target, node.value)
-            if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Div)
-            else None
-        )
-        if parts and "loss" in ast.unparse(parts[0]) and _ACCUMULATES.search(ast.unparse(parts[1])):
+        if not isinstance(node, (ast.BinOp, ast.AugAssign)) or not isinstance(node.op, ast.Div):
+            continue
+        divided, by = (node.left, node.right) if isinstance(node, ast.BinOp) else (node.target, node.value)
+        if "loss" in ast.unparse(divided) and _ACCUMULATES.search(ast.unparse(by)):
             return node
     return None
 
 
-def _stepped_by_class(function: FunctionNode | None, file: SourceFile) -> ast.AST | None:
+def _stepped_by_class(function: FunctionNode | None, file: SourceFile) -> ast.Call | None:
     """The optimizer step of another method of the class, one that counts accumulated passes."""
     cls = file.index.parent(function) if function is not None else None
     if not isinstance(cls, ast.ClassDef):

@@ -7,19 +7,10 @@ from typing import ClassVar
 
 from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile
 from ptopt.rules.shared.places import step_evidence
+from ptopt.rules.shared.precision import chooses_precision, is_chosen_elsewhere
 from ptopt.source.calls import last_name
 
-DECIDED = re.compile(
-    r"autocast|\bamp\b|GradScaler|half\(|bfloat16|bf16|fp16|float16|precision|accelerat|deepspeed|float64|double\(|apex"
-    r"|TrainingArguments|(cfg|config|args|opts?|params|hparams)\.dtype|(torch|weight|train|model|compute|param|get)_\w*dtype|allow_tf32|set_float32_matmul|\.to\(dtype"
-    # What autocast refuses, or what loses its meaning in 8 bits of mantissa.
-    r"|\bBCELoss\b|binary_cross_entropy\(|\bfft|complex(64|128)",
-    re.I,
-)
-# Of other files: what says that a network is loaded, wrapped or run in fewer bits, and what refuses to run in them.
-DECIDED_ELSEWHERE = re.compile(
-    rb"autocast|GradScaler|bfloat16|torch_dtype|\.half\(\)|deepspeed|Accelerator\(|Fabric\(|apex", re.I
-)
+# Of other files: what refuses to run in fewer bits.
 _BREAKS_ELSEWHERE = re.compile(rb"\bi?r?fftn?2?\(|torch\.fft|view_as_complex|faiss")
 # Objects that run the backward pass, and choose the precision, for the script.
 _ENGINE = re.compile(r"strategy|engine|fabric|accelerator|plugin|booster|trainer", re.I)
@@ -164,7 +155,7 @@ class FullPrecisionTraining(Rule):
         step = file.context.training_step(node)
         if step is None or node is not file.once(_first_backward):
             return
-        if DECIDED.search(file.once(code_of)) or _fits_tensors(file) or _is_part_of_a_loss(node, file):
+        if chooses_precision(file) or _fits_tensors(file) or _is_part_of_a_loss(node, file):
             return
         if file.repository.matches(_BREAKS_ELSEWHERE):
             return  # the network may hand its activations to that
@@ -188,7 +179,7 @@ class FullPrecisionTraining(Rule):
                 "cuda": float("cuda" in file.text),
                 "convolutions": float("Conv" in file.text or "conv" in file.text),
                 "transformer": float(file.search(_TRANSFORMER)),
-                "decided_elsewhere": float(file.repository.matches(DECIDED_ELSEWHERE)),
+                "decided_elsewhere": float(is_chosen_elsewhere(file)),
             },
         )
 
@@ -231,16 +222,6 @@ def _updates(backward: ast.Call, file: SourceFile) -> bool:
         isinstance(c.func, ast.Attribute) and "step" in c.func.attr and c.lineno > backward.lineno
         for c in file.calls.calls_in(function)
     )
-
-
-def code_of(file: SourceFile) -> str:
-    """The text without comments, and without strings that stand alone."""
-    lines = file.text.split("\n")
-    for node in file.index.of_type(ast.Expr):
-        if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-            for number in range(node.lineno, (node.end_lineno or node.lineno) + 1):
-                lines[number - 1] = ""
-    return "\n".join(line.partition("#")[0] for line in lines)
 
 
 def _fits_tensors(file: SourceFile) -> bool:

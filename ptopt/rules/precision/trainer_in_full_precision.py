@@ -4,7 +4,6 @@ import ast
 from collections.abc import Iterator
 from typing import ClassVar
 
-from ptopt.project.facts import ProjectFacts
 from ptopt.rules.base import (
     Invalid,
     Problem,
@@ -15,6 +14,7 @@ from ptopt.rules.base import (
     is_literal,
     keyword_of,
 )
+from ptopt.rules.shared.precision import lightning_precision
 
 _ARGUMENTS = frozenset({"TrainingArguments", "Seq2SeqTrainingArguments"})
 _LIGHTNING = ("lightning.", "pytorch_lightning.")
@@ -126,10 +126,11 @@ class TrainerInFullPrecision(Rule):
             )
             if not full and (precision is not None or not on_gpu):
                 return
-            what, remedy = "The `Trainer`", lightning_precision(file.facts)
+            better = lightning_precision(file.facts)
+            if not better:
+                return
+            what, remedy = "The `Trainer`", "precision=16" if better == "16" else f'precision="{better}"'
         else:
-            return
-        if not remedy:
             return
         needs = "bfloat16 (Ampere or later)" if "bf16" in remedy else "tensor cores (Volta or later)"
         yield Problem(
@@ -142,15 +143,3 @@ class TrainerInFullPrecision(Rule):
                 "half_loaded": float("torch_dtype" in file.text or "float16" in file.text),
             },
         )
-
-
-def lightning_precision(facts: ProjectFacts) -> str:
-    """The argument of Lightning's `Trainer` for mixed precision, as the versions that the project admits spell it.
-
-    "" where torch has none of its own, so that Lightning would ask for apex.
-    """
-    if facts.has("bf16-mixed"):
-        return 'precision="bf16-mixed"'
-    if facts.has('precision="bf16"'):
-        return 'precision="bf16"'
-    return "precision=16" if facts.has("torch.cuda.amp") else ""

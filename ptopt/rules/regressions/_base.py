@@ -90,9 +90,9 @@ class Loss:
 
     def survives(self, measure: re.Pattern[str], work: re.Pattern[str]) -> bool:
         """Is what stood with the measure still there: the rest of its line, most of the lines around it, or its call?"""
-        brackets = self.brackets(measure)
         if self.rewritten(measure) is not None:
             return True
+        brackets = self.brackets(measure)
         if brackets is not None and (
             isinstance(brackets, ast.Dict) or work.search(self.file.source(brackets))
         ):
@@ -341,7 +341,7 @@ def _opened(text: str) -> str:
         depth += (text[at] in ")]}") - (text[at] in "([{")
         if depth < 0:
             head = text[: at + 1].strip()
-            return head if head.endswith("(") and re.search(r"\w\($", head) else ""
+            return head if re.search(r"\w\($", head) else ""
     return ""
 
 

@@ -4,8 +4,8 @@ import re
 
 from ptopt.findings import TEXTBOOK
 from ptopt.rules.base import Invalid
-from ptopt.rules.precision.full_precision_training import DECIDED, DECIDED_ELSEWHERE, code_of
 from ptopt.rules.regressions._base import Loss, Regression
+from ptopt.rules.shared.precision import chooses_precision, is_chosen_elsewhere
 
 
 class AutocastRemoved(Regression):
@@ -83,8 +83,7 @@ class AutocastRemoved(Regression):
         step = file.context.training_step(loss.node)
         if step is None or not loss.text.lstrip().startswith("with") or not file.uses_accelerator:
             return self.prior
-        decided = DECIDED.search(file.once(code_of)) or file.repository.matches(DECIDED_ELSEWHERE)
-        return self.prior if decided else TEXTBOOK
+        return self.prior if chooses_precision(file) or is_chosen_elsewhere(file) else TEXTBOOK
 
     def is_loss(self, loss: Loss) -> bool:
         """Switching it off in one place is no measure, nor is an import."""

@@ -1,14 +1,17 @@
-"""Whether the code that a call runs records a graph: for rules about autograd of several families."""
+"""Whether autograd is on where a call stands, and in what it runs: for rules about autograd of several families."""
 
 from __future__ import annotations
 
 import ast
+import re
 
 from ptopt.rules.base import SourceFile
 from ptopt.source.index import FunctionNode
 
 _MOST_CALLS = 20  # of one function that are followed
 _FARTHEST = 4  # callers of callers that are looked at
+_RECORDS = re.compile(r"autocast|amp|nullcontext|no_sync", re.I)  # contexts that leave autograd as it is
+_OPAQUE = re.compile(r"ctx|context|mode|grad|eval|infer|stack", re.I)  # contexts that may turn it off
 
 
 def turns_autograd_off(call: ast.Call, file: SourceFile, depth: int = 2) -> bool:
@@ -21,6 +24,40 @@ def turns_autograd_off(call: ast.Call, file: SourceFile, depth: int = 2) -> bool
         depth > 1
         and any(turns_autograd_off(c, other, depth - 1) for c in other.calls.calls_in(function)[:_MOST_CALLS])
     )
+
+
+def may_be_off(call: ast.Call, file: SourceFile) -> bool:
+    """Is autograd off here, or perhaps off, by a context of which nothing is known?"""
+    if file.context.grad_off(call) or turns_autograd_off(call, file):
+        return True
+    for ancestor, _ in file.index.ancestors(call):
+        if isinstance(ancestor, (ast.With, ast.AsyncWith)):
+            for item in ancestor.items:
+                text = file.source(item.context_expr)
+                if _OPAQUE.search(text) and not (
+                    _RECORDS.search(text) or _leaves_autograd_on(item.context_expr, file)
+                ):
+                    return True
+    return False
+
+
+def _leaves_autograd_on(context: ast.expr, file: SourceFile) -> bool:
+    """Is it a name that only ever holds contexts which autograd records in: `ctx = torch.autocast(...)`?"""
+    if not isinstance(context, ast.Name):
+        return False
+    last = file.bindings.last_before(context)
+    given = file.bindings.of(file.index.function_of(last.node), context.id) if last is not None else []
+    return bool(given) and all(
+        binding.kind == "assign" and binding.value is not None and _records(binding.value, file)
+        for binding in given
+    )
+
+
+def _records(value: ast.expr, file: SourceFile) -> bool:
+    """`torch.autocast("cuda")`, `nullcontext()`, `model.no_sync()`, or one of them by a condition."""
+    if isinstance(value, ast.IfExp):
+        return _records(value.body, file) and _records(value.orelse, file)
+    return isinstance(value, ast.Call) and bool(_RECORDS.search(file.source(value.func)))
 
 
 def run_with_autograd_off(function: FunctionNode, file: SourceFile) -> bool:

@@ -21,11 +21,6 @@ _MODEL_LOADERS = re.compile(
 )
 
 
-def is_endpoint(function: FunctionNode) -> bool:
-    """Does a decorator make it the handler of a route?"""
-    return bool(endpoint_decorator(function))
-
-
 def endpoint_decorator(function: FunctionNode) -> str:
     """The text of the decorator that makes it the handler of a route, or ""."""
     for decorator in function.decorator_list:

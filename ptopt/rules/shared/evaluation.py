@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, replace
 
 from ptopt.rules.base import TEXTBOOK, Evidence, SourceFile
-from ptopt.rules.shared.autograd import run_with_autograd_off, turns_autograd_off
+from ptopt.rules.shared.autograd import may_be_off, run_with_autograd_off
 from ptopt.rules.shared.host_results import copies_each_to_host
 from ptopt.rules.shared.networks import (
     escapes,
@@ -53,7 +53,6 @@ _FRAMEWORK = re.compile(
     r"Lightning|Callback|Brain$|Trainer$|TestCase|^Pipeline$|ChunkPipeline|Hook$|Streamer$|LogitsProcessor$|StoppingCriteria$"
 )
 _LEFT_TO_IT = frozenset({"prediction_step"})  # the Trainer of transformers turns autograd off nowhere else
-_RECORDS = re.compile(r"autocast|amp|nullcontext|no_sync", re.I)  # contexts that leave autograd as it is
 _PLAIN_RESULT = re.compile(
     r"^(list\[str\]|str|float|int|bool|np\.ndarray|numpy\.ndarray|ndarray|list\[float\]|list\[int\])$", re.I
 )
@@ -432,39 +431,6 @@ def _collection(iterable: ast.expr) -> str:
     if isinstance(iterable, ast.Call) and isinstance(iterable.func, ast.Attribute) and not iterable.args:
         iterable = iterable.func.value if iterable.func.attr == "values" else iterable
     return path_of(iterable)
-
-
-def may_be_off(call: ast.Call, file: SourceFile) -> bool:
-    """Autograd is off here, or may be, by a context that cannot be told."""
-    if file.context.grad_off(call) or turns_autograd_off(call, file):
-        return True
-    for ancestor, _ in file.index.ancestors(call):
-        if isinstance(ancestor, (ast.With, ast.AsyncWith)):
-            for item in ancestor.items:
-                text = file.source(item.context_expr)
-                opaque = re.search(r"ctx|context|mode|grad|eval|infer|stack", text, re.I)
-                if opaque and not (_RECORDS.search(text) or _leaves_autograd_on(item.context_expr, file)):
-                    return True
-    return False
-
-
-def _leaves_autograd_on(context: ast.expr, file: SourceFile) -> bool:
-    """Is it a name that only ever holds contexts which autograd records in: `ctx = torch.autocast(...)`?"""
-    if not isinstance(context, ast.Name):
-        return False
-    last = file.bindings.last_before(context)
-    given = file.bindings.of(file.index.function_of(last.node), context.id) if last is not None else []
-    return bool(given) and all(
-        binding.kind == "assign" and binding.value is not None and _records(binding.value, file)
-        for binding in given
-    )
-
-
-def _records(value: ast.expr, file: SourceFile) -> bool:
-    """`torch.autocast("cuda")`, `nullcontext()`, `model.no_sync()`, or one of them by a condition."""
-    if isinstance(value, ast.IfExp):
-        return _records(value.body, file) and _records(value.orelse, file)
-    return isinstance(value, ast.Call) and bool(_RECORDS.search(file.source(value.func)))
 
 
 def discarded(call: ast.Call, file: SourceFile) -> bool:

@@ -8,7 +8,6 @@ import re
 from ptopt.rules.base import SourceFile
 from ptopt.source.calls import last_name
 
-DOUBLE = frozenset({"torch.float64", "torch.double"})
 _DTYPES = frozenset(
     "float float16 float32 float64 bfloat16 half double int int8 int16 int32 int64 long short uint8 bool".split()
 )

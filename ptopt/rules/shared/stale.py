@@ -41,10 +41,11 @@ def removal(file: SourceFile, owner: str, name: str) -> Edit | None:
     (statement,) = found
     if isinstance(statement, (ast.Import, ast.ImportFrom)):
         plain = len(statement.names) == 1
-    else:
-        plain = isinstance(statement, ast.Assign) and len(statement.targets) == 1
-        plain = plain and isinstance(statement.targets[0], ast.Name)  # type: ignore[attr-defined]
+    elif isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+        plain = isinstance(statement.targets[0], ast.Name)
         plain = plain and not any(_has_effect(node, file) for node in ast.walk(statement))
+    else:
+        plain = False
     return remove_statement(file, statement) if plain else None
 
 

@@ -47,7 +47,7 @@ def model_given(call: ast.Call, file: SourceFile) -> ast.expr | None:
     if found is None:
         return given if _RUNS_LOADED.search(called_name(call)) and file.imports.qualified(call.func) else None
     other, function = found
-    if isinstance(function, ast.AsyncFunctionDef) or _is_generator(function):
+    if isinstance(function, ast.AsyncFunctionDef) or is_generator(function):
         return None
     if _RUNS_LOADED.search(function.name):
         return given
@@ -78,7 +78,7 @@ def _parameter_of(call: ast.Call, given: ast.expr, function: FunctionNode) -> st
 
 
 @remembered
-def _is_generator(function: FunctionNode) -> bool:
+def is_generator(function: FunctionNode) -> bool:
     return any(isinstance(n, (ast.Yield, ast.YieldFrom)) for n in own_nodes(function))
 
 

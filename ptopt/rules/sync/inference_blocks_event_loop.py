@@ -19,7 +19,7 @@ from ptopt.rules.base import (
     quote,
 )
 from ptopt.rules.shared.endpoints import dotted, endpoint_decorator
-from ptopt.rules.sync._served import RUNS, is_loaded, model_given, runs_loaded
+from ptopt.rules.sync._served import RUNS, is_generator, is_loaded, model_given, runs_loaded
 from ptopt.source.calls import called_name, last_name
 from ptopt.source.file import remembered
 from ptopt.source.index import FunctionNode, own_nodes
@@ -323,7 +323,7 @@ def _run_by(call: ast.Call, file: SourceFile) -> ast.Call | None:
 @remembered
 def _model_run_in(function: FunctionNode, file: SourceFile) -> ast.Call | None:
     """The first call of a model in a function that is no generator (whose body runs later, perhaps in a thread)."""
-    if any(isinstance(n, (ast.Yield, ast.YieldFrom)) for n in own_nodes(function)):
+    if is_generator(function):
         return None
     return next(
         (c for c in file.calls.calls_in(function) if _runs_model(c, file) and not _deferred(c, file)), None
