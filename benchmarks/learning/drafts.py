@@ -8,7 +8,7 @@ import functools
 import keyword
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from feedback.signals.stored_suggestion import Replacement
@@ -219,10 +219,10 @@ def neighbours(draft: Draft, offer: int, chance: random.Random) -> None:
         tried(draft, lambda: insert(draft, at.start, chance))
 
 
-def tried(draft: Draft, edit: object) -> bool:
+def tried(draft: Draft, edit: Callable[[], object]) -> bool:
     """Whether the edit left a file that parses; else it is taken back."""
     before = draft.copy()
-    edit()  # type: ignore[operator]
+    edit()
     if draft.parses():
         return True
     draft.lines = before.lines
@@ -231,7 +231,7 @@ def tried(draft: Draft, edit: object) -> bool:
 
 def by_hand(draft: Draft, offer: int, chance: random.Random) -> str:
     """Puts the new lines as a person might type or a formatter might leave them; how, or "" where they do not parse."""
-    styles = [
+    styles: list[tuple[str, Callable[[list[str]], list[str]]]] = [
         ("typed", lambda new: new),
         ("commented", _commented),
         ("spaced", _spaced),
@@ -240,7 +240,7 @@ def by_hand(draft: Draft, offer: int, chance: random.Random) -> str:
     chance.shuffle(styles)
     for name, style in styles:
         new = style(list(draft.new[offer]))
-        if tried(draft, lambda new=new: draft.put(offer, new)):
+        if tried(draft, functools.partial(draft.put, offer, new)):
             return name
     return ""
 

@@ -19,7 +19,7 @@ from ptopt.profiles.verdict import verdict
 def of_simulated(kind: str, seed: int) -> Profile:
     """The profile of a simulated GPU run."""
     data = json.dumps(simulated(kind, seed)).encode()
-    return analysed(read_chrome(io.BufferedReader(io.BytesIO(data))), f"{kind}-{seed}.json")  # type: ignore[arg-type]
+    return analysed(read_chrome(io.BufferedReader(io.BytesIO(data))), f"{kind}-{seed}.json")
 
 
 def of_recorded(kind: str) -> Profile:

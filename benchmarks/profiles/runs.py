@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 STEPS = 6
 
 
-class Samples(Dataset[Any]):
+class Samples(Dataset[Any]):  # type: ignore[misc]
     """Random samples; each takes `seconds` to make, as a slow disk would."""
 
     def __init__(self, shape: tuple[int, ...], classes: int, seconds: float = 0.0) -> None:
@@ -32,7 +32,7 @@ class Samples(Dataset[Any]):
         return self._x[index], self._y[index]
 
 
-class Encoder(nn.Module):
+class Encoder(nn.Module):  # type: ignore[misc]
     """A small transformer over sequences of vectors."""
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class Encoder(nn.Module):
         return self.head(self.layers(x).mean(1))
 
 
-class Chatty(nn.Module):
+class Chatty(nn.Module):  # type: ignore[misc]
     """Layers with Python between the operators."""
 
     def __init__(self) -> None:

@@ -37,7 +37,7 @@ def compared(profiler: Any, profile: Profile, *, stacks: bool = False) -> Iterat
     """
     table = {row.key: row for row in profiler.key_averages()}
     steps = [row for key, row in table.items() if key.startswith("ProfilerStep")]
-    whole = sum(row.cpu_time_total for row in steps)
+    whole = float(sum(row.cpu_time_total for row in steps))
 
     def total(*starts: str) -> float:
         return float(sum(row.cpu_time_total for key, row in table.items() if key.startswith(starts))) / whole

@@ -31,7 +31,7 @@ from ptopt.audit.audit import training_scripts
 from ptopt.audit.context import Contexts
 from ptopt.audit.run import audit_of
 from ptopt.config import Config
-from ptopt.inputs.folders import is_walked, printable
+from ptopt.inputs.folders import printable, walked
 from ptopt.inputs.whole import MOST_BYTES, is_read
 from ptopt.model.audit_rows import Sheet
 from ptopt.model.interface import ChatPrompt, ModelUnavailableError
@@ -98,8 +98,10 @@ def head_of(name: str, folder: Path) -> Head:
         sha = clone.head
         files: dict[str, bytes] = {}
         left = MOST_BYTES
-        for path, blob in sorted(clone.files(sha) or ()):
-            if path != printable(path) or not ((is_read(path) and is_walked(path)) or path in FACT_FILES):
+        listed = sorted(clone.files(sha) or ())
+        reached = set(walked([path for path, _ in listed]))
+        for path, blob in listed:
+            if path != printable(path) or not ((is_read(path) and path in reached) or path in FACT_FILES):
                 continue
             data = clone.blob(blob)
             if data is not None and len(data) <= left:

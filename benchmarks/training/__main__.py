@@ -34,7 +34,7 @@ from benchmarks.training.results import NAIVE, RECIPE, Measurement, Result, Skip
 from benchmarks.training.variants import OFF, VARIANTS, Geometry, Hardware, Variant, why_not
 
 if TYPE_CHECKING:
-    from benchmarks.training.measure import Task
+    from benchmarks.training.measure import Padding, Task
     from training.recipes.settings import Settings
 
 RESULTS = Path(__file__).parent / "results"
@@ -197,10 +197,10 @@ def _task(
     shown = (*(("every switch off",) if variant.alone else ()), *variant.changes)
     output = scratch / f"{variant.name}{'-again' if again else ''}"
     changes = (*fixed, *(c for c in changed if not c.startswith("batch=")), *geometry.changes(how))
-    padding = {NAIVE: "fixed", "naive-dynamic": "dynamic"}.get(variant.name, "")
+    paddings: dict[str, Padding] = {NAIVE: "fixed", "naive-dynamic": "dynamic"}
     return Task(
         variant.name, variant.title, config, (*changes, f"output={output}", f"seed={int(again)}"), shown, geometry,
-        device, output, padding,
+        device, output, paddings.get(variant.name, ""),
     )  # fmt: skip
 
 

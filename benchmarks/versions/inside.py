@@ -79,8 +79,8 @@ def default(dotted: str, parameter: str) -> Any:
     if dataclasses.is_dataclass(owner):
         for field in dataclasses.fields(owner):
             if field.name == parameter:
-                made = field.default_factory is not dataclasses.MISSING
-                return field.default_factory() if made else field.default  # type: ignore[misc]
+                factory = field.default_factory
+                return field.default if factory is dataclasses.MISSING else factory()
         return MISSING
     fields = getattr(owner, "model_fields", None) or getattr(owner, "__fields__", None)
     if isinstance(fields, dict):

@@ -15,7 +15,8 @@ from typing import Any
 
 import torch
 
-from benchmarks.impact.cuda import WORKLOADS, Workload
+from benchmarks.impact.cuda import WORKLOADS
+from benchmarks.impact.cuda.workload import Workload
 from benchmarks.impact.measure import assert_equal, compiled
 
 BLOCK = 5e-3  # seconds a block should take; a slower call is a block by itself

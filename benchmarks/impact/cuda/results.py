@@ -7,6 +7,7 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -56,17 +57,16 @@ class Row:
 def row(conditions: str, workload: Workload, words: str, samples: Sequence[Sample | str]) -> Row:
     """The samples of all processes as one row."""
     good = [sample for sample in samples if isinstance(sample, Sample)]
-    start = {"conditions": conditions, "scope": workload.scope, "sizes": words, "gain": workload.gain}
+    start = partial(Row, conditions, workload.scope, words, workload.gain)
     if len(good) < PROCESSES:
         reasons = [sample for sample in samples if isinstance(sample, str)]
-        return Row(**start, failed=reasons[0] if reasons else "another size ended the process")
+        return start(failed=reasons[0] if reasons else "another size ended the process")
     median, low, high = interval([sample.wall for sample in good])
     agreed = same([sample.control for sample in good])
     before, after = zip(*(sample.seconds for sample in good), strict=True)
     peaks = zip(*(sample.peak for sample in good), strict=True)
     peak_before, peak_after = (round(max(side) / 1e6, 2) for side in peaks)
-    return Row(
-        **start,
+    return start(
         median=round(median, 3),
         low=round(low, 3),
         high=round(high, 3),
