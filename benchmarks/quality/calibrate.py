@@ -6,7 +6,8 @@ The threshold is written into FILE.json: that of `python -m training calibrate`,
 then does nothing else in a review. The commits are those of the part that readers
 without a tool have read (`experts`): a comment counts as right where one of them would have posted, too (grade 2 or 3, within NEAR lines), and
 as wrong elsewhere. The threshold is the least one from which on LEAST_RIGHT of the comments are right, or as much above it as it takes to comment at most
-MOST_COMMENTED of the commits. With `--answers FILE` the table is printed and nothing is written.
+MOST_COMMENTED of all commits: these, and the random ones of RANDOM, which no reader without a tool has read. With `--answers FILE...` the
+table is printed and nothing is written.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import NamedTuple
 from benchmarks.quality.changes import find_clones
 from benchmarks.quality.comments import materials
 from benchmarks.quality.common import in_processes
-from benchmarks.quality.experts import READINGS, Reading, is_met, readings
+from benchmarks.quality.experts import READINGS, Place, Reading, is_met, readings, unread
 from benchmarks.quality.fixes import add_common_options, check_common_options, print_missing
 from benchmarks.quality.model import UNANSWERED, is_unanswered, model_options
 from benchmarks.quality.summary import share
@@ -32,19 +33,21 @@ from ptopt.model_whole_change import CHECKED
 from ptopt.rules.model.found_by_model import FoundByModel
 
 LEAST_RIGHT = 0.55  # share of the comments from the threshold on; what is less sure than the ranker's own threshold is not shown
+RANDOM = Path(__file__).parent / "data" / "model" / "random-commits.jsonl"
 LEAST_COMMENTS = 10  # fewer say nothing
 MOST_COMMENTED = 0.08  # of all commits: a reviewer that speaks more often is not listened to
-_STEPS = tuple(step / 20 for step in range(4, 20))
+_STEPS = tuple(step / 100 for step in range(20, 100))
+_PRINTED = 5  # each so many of them
 
 OFF = Calibration.off()
 
 
 class Judged(NamedTuple):
-    """A finding of the model: its probability, and whether a reader would have posted there."""
+    """A finding of the model: its probability, and whether a reader would have posted there; None where none has read the commit."""
 
     commit: str
     probability: float
-    right: bool
+    right: bool | None
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -56,10 +59,11 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("file", type=Path, nargs="?", help="of the model; made where there is none")
     add_common_options(parser)
     parser.add_argument("--reading", choices=READINGS, nargs="+", default=READINGS, help="default: all")
+    parser.add_argument("--random", type=Path, default=RANDOM, help="commits, JSON lines; default: RANDOM")
     parser.set_defaults(part="calibrate")
     options = parser.parse_args(arguments)
     check_common_options(parser, options)
-    if (options.file is None) == (options.answers is None and options.ask is None):
+    if (options.file is None) == (not options.answers and options.ask is None):
         parser.error("name either the file of a model, or --answers")
     known = None
     if options.file is not None:
@@ -68,18 +72,17 @@ def main(arguments: Sequence[str]) -> int:
             parser.error("name the model that answers (--model, for a new file) and its --model-server")
     asked = known.model if known else ""
     model = dataclasses.replace(model_options(options), model=asked, threshold=0.0)
-    options.min_confidence, options.budget = 0.0, 10**9
+    options.budget = 10**9
     found: list[Judged] = []
     reviewed = 0
     missing: Counter[str] = Counter()
     folders = find_clones(options.clones)
-    for reading in options.reading:
-        for some, commits, lost in in_processes(
-            judged, readings(reading, folders, options, model), options.jobs
-        ):
-            found += some
-            reviewed += commits
-            missing += lost
+    works = [read for which in options.reading for read in readings(which, folders, options, model)]
+    works += unread(options.random, folders, options, model)
+    for some, commits, lost in in_processes(judged, works, options.jobs):
+        found += some
+        reviewed += commits
+        missing += lost
     decided = decide(found, reviewed)
     _print(found, reviewed, decided)
     print_missing(+missing)
@@ -103,9 +106,8 @@ def judged(reading: Reading) -> tuple[list[Judged], int, Counter[str]]:
         if material is None:
             lost["not in the clones"] += 1
             continue
-        remarks = [remark for remark in reading.remarks.get(sha, ()) if remark["grade"] > 1]
         review = material.review(reading.work.config, advisor=reading.work.model.advisor())
-        if is_unanswered(review) and reading.work.model.answers is not None:
+        if is_unanswered(review) and reading.work.model.answers:
             lost[UNANSWERED] += 1
             continue
         if is_unanswered(review):
@@ -114,15 +116,20 @@ def judged(reading: Reading) -> tuple[list[Judged], int, Counter[str]]:
         for finding in review.findings:
             if finding.rule == FoundByModel.id:
                 place = (finding.path, finding.span.start, finding.span.end)
-                right = any(is_met(remark, [place]) for remark in remarks)
-                found.append(Judged(sha, dict(finding.features)[CHECKED], right))
+                found.append(Judged(sha, dict(finding.features)[CHECKED], _would_post(reading, sha, place)))
     return found, reviewed, lost
+
+
+def _would_post(reading: Reading, sha: str, place: Place) -> bool | None:
+    if reading.remarks is None:
+        return None
+    return any(is_met(remark, [place]) for remark in reading.remarks.get(sha, ()) if remark["grade"] > 1)
 
 
 def decide(found: Sequence[Judged], reviewed: int) -> tuple[float, float] | None:
     """The threshold, and the share of right comments that their confidence is; None where too few are right."""
     for least in _STEPS:
-        right = [one.right for one in found if one.probability >= least]
+        right = _rights(found, least)
         if len(right) >= LEAST_COMMENTS and sum(right) / len(right) >= LEAST_RIGHT:
             rare = (
                 step
@@ -133,13 +140,17 @@ def decide(found: Sequence[Judged], reviewed: int) -> tuple[float, float] | None
     return None
 
 
+def _rights(found: Sequence[Judged], step: float) -> list[bool]:
+    return [one.right for one in found if one.probability >= step and one.right is not None]
+
+
 def _commented(found: Sequence[Judged], step: float) -> int:
     return len({one.commit for one in found if one.probability >= step})
 
 
 def _print(found: Sequence[Judged], reviewed: int, decided: tuple[float, float] | None) -> None:
     print(f"{'from a probability of':24}{'a reader would post there, too':36}commits commented")
-    for step in _STEPS:
-        right = [one.right for one in found if one.probability >= step]
+    for step in sorted({*_STEPS[::_PRINTED], *(decided or ())[:1]}):
+        right = _rights(found, step)
         print(f"{step:<24.2f}{share(sum(right), len(right)):36}{share(_commented(found, step), reviewed)}")
     print("no threshold" if decided is None else f"threshold {decided[0]:.2f}, confidence {decided[1]:.2f}")

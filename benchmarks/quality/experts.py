@@ -33,7 +33,7 @@ _GRADES = {3: "would surely post", 2: "would perhaps post", 1: "true but trivial
 
 READINGS = ("first", "second", "third")
 
-_Place = tuple[str, int, int]  # path, first and last line
+Place = tuple[str, int, int]  # path, first and last line
 
 
 @dataclass(frozen=True)
@@ -41,16 +41,16 @@ class Commit:
     """One commit: the remarks of its reader, and where ptopt comments."""
 
     remarks: tuple[dict[str, Any], ...]
-    by_default: frozenset[_Place]
-    proposed: frozenset[_Place]
+    by_default: frozenset[Place]
+    proposed: frozenset[Place]
 
 
 @dataclass(frozen=True)
 class Reading:
-    """The commits of one repository, and what the readers said of them."""
+    """The commits of one repository, and what the readers said of them, by commit; None where no reader has read them."""
 
     work: Work
-    remarks: dict[str, list[dict[str, Any]]]  # by commit
+    remarks: dict[str, list[dict[str, Any]]] | None
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -100,6 +100,20 @@ def readings(
     ]
 
 
+def unread(
+    file: Path, folders: Mapping[str, Path], options: argparse.Namespace, model: ModelOptions
+) -> list[Reading]:
+    """The commits that FILE names, of any part, by repository."""
+    shas: defaultdict[str, list[str]] = defaultdict(list)
+    for row in read_rows([file]):
+        shas[row["repo"]].append(row["sha"])
+    config = review_options(options)
+    return [
+        Reading(Work(repo, folders.get(repo), options.cache, of_repo, config, True, model), None)
+        for repo, of_repo in shas.items()
+    ]
+
+
 def compare(reading: Reading) -> tuple[list[Commit], int, int]:
     """The commits of the repository, how many of them the clone lacks, and of how many the model did not answer."""
     commits, lost, unanswered = [], 0, 0
@@ -108,7 +122,7 @@ def compare(reading: Reading) -> tuple[list[Commit], int, int]:
         if material is None:
             lost += 1
             continue
-        remarks = tuple(reading.remarks.get(sha, ()))
+        remarks = tuple((reading.remarks or {}).get(sha, ()))
         review = material.review(reading.work.config, advisor=reading.work.model.advisor())
         if is_unanswered(review):
             unanswered += 1
@@ -119,11 +133,11 @@ def compare(reading: Reading) -> tuple[list[Commit], int, int]:
     return commits, lost, unanswered
 
 
-def _places(review: Review) -> frozenset[_Place]:
+def _places(review: Review) -> frozenset[Place]:
     return frozenset((f.path, p.span.start, p.span.end) for f in review.findings for p in f.places())
 
 
-def is_met(remark: dict[str, Any], places: Iterable[_Place]) -> bool:
+def is_met(remark: dict[str, Any], places: Iterable[Place]) -> bool:
     return any(
         path == remark["path"] and first - NEAR <= remark["line"] <= last + NEAR
         for path, first, last in places

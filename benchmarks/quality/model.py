@@ -34,7 +34,7 @@ _NOTHING = '{"findings": []}'
 class ModelOptions:
     """How to reach the model; nothing given: rules alone."""
 
-    answers: Path | None = None
+    answers: tuple[Path, ...] = ()
     ask: Path | None = None
     threshold: float = 0.0
     model: str = ""
@@ -48,10 +48,10 @@ class ModelOptions:
         if self.model:
             server = OpenAIBackend(self.server, self.model, timeout=_SECONDS)
             backend: Backend = GeneralBackend(server, ())
-        elif self.answers is None and self.ask is None:
+        elif not self.answers and self.ask is None:
             return None
         else:
-            backend = Recorded(_recorded(self.answers) if self.answers else {}, self.ask)
+            backend = Recorded(_recorded(self.answers), self.ask)
         return Advisor(backend if watch is None else _Watched(backend, watch), calibration)
 
 
@@ -64,7 +64,14 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         "--model", default="", help="as the server names it, or the file of `training calibrate`"
     )
     group.add_argument("--model-server", default="", metavar="URL")
-    group.add_argument("--answers", type=Path, metavar="FILE", help="recorded answers of a model, JSON lines")
+    group.add_argument(
+        "--answers",
+        type=Path,
+        nargs="+",
+        default=(),
+        metavar="FILE",
+        help="recorded answers of a model, JSON lines",
+    )
     group.add_argument("--ask", type=Path, metavar="DIR", help="write the prompts without an answer here")
     group.add_argument(
         "--change-threshold", type=float, default=0.5, metavar="P", help="default: %(default)s"
@@ -73,7 +80,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
 
 def model_options(options: argparse.Namespace) -> ModelOptions:
     return ModelOptions(
-        options.answers, options.ask, options.change_threshold, options.model, options.model_server
+        tuple(options.answers), options.ask, options.change_threshold, options.model, options.model_server
     )
 
 
@@ -139,5 +146,5 @@ def key_of(prompt: ChatPrompt) -> str:
 
 
 @cache
-def _recorded(file: Path) -> Mapping[str, str]:
-    return {row["prompt"]: json.dumps(row["answer"]) for row in read_rows([file])}
+def _recorded(files: Sequence[Path]) -> Mapping[str, str]:
+    return {row["prompt"]: json.dumps(row["answer"]) for row in read_rows(files)}

@@ -46,13 +46,13 @@ def _answered(work: Work, folder: Path, claim: dict[str, Any], probability: int)
         assert isinstance(material, Material)
         # a file that was read is remembered: each round is a run of the command, and so a file, of its own
         answers = answers.rename(folder / f"{len(list(ask.glob('*')))}.jsonl")
-        material.review(work.config, advisor=ModelOptions(answers, ask).advisor())
+        material.review(work.config, advisor=ModelOptions((answers,), ask).advisor())
         for prompt in sorted(ask.iterdir()):
             key = json.loads(prompt.read_text())["prompt"]
             if key not in answers.read_text():
                 with answers.open("a") as file:
                     file.write(json.dumps({"prompt": key, "answer": answer}) + "\n")
-    return ModelOptions(answers.rename(folder / "all.jsonl"), threshold=0.0)
+    return ModelOptions((answers.rename(folder / "all.jsonl"),), threshold=0.0)
 
 
 def test_answers_are_recorded_in_two_rounds(work: Work, tmp_path: Path) -> None:
@@ -74,10 +74,10 @@ def test_what_was_not_recorded_is_said(work: Work, tmp_path: Path) -> None:
     empty.write_text("")
     ((_, material),) = materials(work)
     assert isinstance(material, Material)
-    review = material.review(work.config, advisor=ModelOptions(empty).advisor())
+    review = material.review(work.config, advisor=ModelOptions((empty,)).advisor())
     assert review.model is not None and "no answer was recorded to prompt" in review.model.note
     assert ModelOptions().advisor() is None
-    asked = dataclasses.replace(work, model=ModelOptions(empty))
+    asked = dataclasses.replace(work, model=ModelOptions((empty,)))
     assert comments(asked) == ([], [UNANSWERED])  # it is not counted as a commit without a comment
     assert compare(Reading(asked, {})) == ([], 0, 1)
     assert calibrate.judged(Reading(asked, {})) == ([], 0, {UNANSWERED: 1})
@@ -99,12 +99,19 @@ def test_a_comment_is_right_where_a_reader_would_post(work: Work, tmp_path: Path
         Counter(),
     )
     assert calibrate.judged(Reading(asked, {})) == ([(sha, 0.8, False)], 1, Counter())
+    assert calibrate.judged(Reading(asked, None)) == ([(sha, 0.8, None)], 1, Counter())
+
+
+def test_unread_commits_count_for_how_often_it_speaks_alone() -> None:
+    read = [calibrate.Judged(str(at), 0.5 + at / 1000, True) for at in range(20)]
+    unread = [calibrate.Judged(f"random {at}", 0.9 if at < 5 else 0.6, None) for at in range(20)]
+    assert calibrate.decide(read + unread, 100) == (0.61, 1.0)  # of 100 commits 20 from 0.60 on, then 5
 
 
 def test_the_threshold_is_the_least_that_is_right_often_enough() -> None:
     said = [(0.5, False)] * 12 + [(0.7, True)] * 8 + [(0.7, False)] * 4
     found = [calibrate.Judged(str(at), *one) for at, one in enumerate(said)]
-    assert calibrate.decide(found, 1_000) == (0.55, 0.67)
+    assert calibrate.decide(found, 1_000) == (0.51, 0.67)
     assert calibrate.decide(found[:12], 1_000) is None
     assert calibrate.decide([calibrate.Judged("a", 0.9, True)] * 5, 1_000) is None
 
@@ -112,7 +119,7 @@ def test_the_threshold_is_the_least_that_is_right_often_enough() -> None:
 def test_few_commits_are_commented() -> None:
     found = [calibrate.Judged(str(at), 0.4 + at / 100, True) for at in range(50)]
     assert calibrate.decide(found, 1_000) == (0.2, 1.0)
-    assert calibrate.decide(found, 100) == (0.85, 1.0)  # the last five; from 0.8 on they would be ten
+    assert calibrate.decide(found, 100) == (0.82, 1.0)  # the last eight
 
 
 def test_a_server_is_asked_and_the_threshold_is_written(
