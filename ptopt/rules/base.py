@@ -182,6 +182,9 @@ def add_keyword(file: SourceFile, call: ast.Call, keyword: str) -> Edit:
         indent = line[: len(line) - len(line.lstrip())]
         newline = "\r\n" if b"\r\n" in between else "\n"
         at = last + comma + 1
+        rest = file.data[at:close].partition(b"\n")[0].rstrip()
+        if rest.lstrip().startswith(b"#"):  # it speaks of the last argument, and stays beside it
+            at += len(rest)
         return Edit(at, at, f"{newline}{indent}{keyword},")
     return Edit(last, last, f", {keyword}")
 
@@ -215,7 +218,8 @@ def is_literal(node: ast.expr | None, value: object) -> bool:
 
 def quote(file: SourceFile, node: ast.AST, limit: int = 60) -> str:
     """The node's code on one line and in a code span, for a message."""
-    text = re.sub(r"([(\[])\s*\n\s*|\s*\n\s*(?=[)\].])", r"\1", file.source(node))
+    text = re.sub(r"\\\r?\n", "\n", file.source(node))
+    text = re.sub(r"([(\[])\s*\n\s*|\s*\n\s*(?=[)\].])", r"\1", text)
     text = " ".join(text.split())
     if len(text) > limit:
         tail = ""  # the end of a chain, such as `.item()`, is what the message is about

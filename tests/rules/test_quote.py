@@ -18,6 +18,7 @@ from ptopt.source.file import SourceFile
         ("model(input_ids, images, attention_mask=mask, targets=labels)", "model(input_ids, images, …)"),
         ("loss_of(model(inputs, attention_mask), targets).item()", "loss_of(model(inputs, …).item()"),
         ("a" * 60, "a" * 39 + "…"),
+        ("torch.zeros(n) \\\n    .to(device)", "torch.zeros(n).to(device)"),
     ],
 )
 def test_code_is_cut_between_words(code: str, shown: str) -> None:
