@@ -178,8 +178,12 @@ def feeds_back(loop: ast.For) -> bool:
     for node in own_nodes(loop):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             stored.setdefault(node.id, node.lineno)
-        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and _grows(node):
-            adds.setdefault(node.targets[0].id, set()).update(walk(node.value))
+        elif isinstance(node, ast.Assign):
+            for part in (part for target in node.targets for part in walk(target)):
+                if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
+                    stored.setdefault(part.id, node.value.end_lineno or 0)  # it reads before it stores
+            if isinstance(node.targets[0], ast.Name) and _grows(node):
+                adds.setdefault(node.targets[0].id, set()).update(walk(node.value))
     return any(
         isinstance(n, ast.Name)
         and isinstance(n.ctx, ast.Load)

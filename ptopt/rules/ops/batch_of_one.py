@@ -63,6 +63,17 @@ class BatchOfOne(Rule):
 
     VALID = (
         """
+        def run(self, xs, state):
+            outs = []
+            for x in xs:
+                out, state = self.lstm(
+                    x.unsqueeze(0),
+                    (state[0], state[1]),
+                )
+                outs.append(out)
+            return outs
+        """,
+        """
         def answers(model, tokenizer, batches):
             for texts in batches:
                 batch = tokenizer(list(texts), padding=True, return_tensors="pt").to("cuda")
