@@ -55,13 +55,13 @@ def _handed_on(name: str, function: FunctionNode | None, file: SourceFile) -> bo
     """May a call that is given the value go backward through it?"""
     return not name or any(
         called_name(call) not in _REPORTS
-        and any(path_of(part) == name for argument in call.args for part in walk(argument) if _is_path(part))
+        and any(
+            isinstance(part, (ast.Name, ast.Attribute)) and path_of(part) == name
+            for argument in call.args
+            for part in walk(argument)
+        )
         for call in file.calls.calls_in(function)
     )
-
-
-def _is_path(node: ast.AST) -> bool:
-    return isinstance(node, (ast.Name, ast.Attribute))
 
 
 def _is_made_up(call: ast.Call, function: FunctionNode, file: SourceFile) -> bool:
