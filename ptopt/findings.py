@@ -85,7 +85,10 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """Edits of one file that belong together. An `unsafe` fix names its `assumption`: clauses with `; ` between them."""
+    """Edits of one file that belong together. An `unsafe` fix names its `assumption`: clauses with `; ` between them.
+
+    That of a `safe` one names the inputs for which it gives a better result than the code before, if there are any.
+    """
 
     safety: Safety
     edits: tuple[Edit, ...]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from ptopt.change import ChangedFile
 from ptopt.file_result import FileResult
 from ptopt.findings import NotReviewed
+from ptopt.launch_scripts import unread_script
 from ptopt.left_out import comment_threshold
 from ptopt.parse_check import ParseCheck
 from ptopt.pathkind import PYTHON, is_config
@@ -126,7 +127,7 @@ class _Inspector:
     def inspect(self, file: ChangedFile | NotReviewed) -> FileResult | None:
         """What is proposed on the file, or why it is not reviewed; None for files of other languages."""
         if not file.path.endswith(PYTHON):
-            return self._inspect_config(file) if is_config(file.path) else None
+            return self._inspect_config(file) if is_config(file.path) else self._name_script(file)
         if isinstance(file, NotReviewed):
             return FileResult.skipped(file)
         reason = self._config.why_skipped(file.path)
@@ -158,6 +159,13 @@ class _Inspector:
             note = NotReviewed(file.path, _UNBROKEN)
             return dataclasses.replace(result, not_reviewed=(*result.not_reviewed, note))
         return result
+
+    def _name_script(self, file: ChangedFile | NotReviewed) -> FileResult | None:
+        """Where a change edits a script that starts training, that the review did not read it; else nothing."""
+        if isinstance(file, NotReviewed) or not self._limit_to_change or self._config.why_skipped(file.path):
+            return None
+        unread = unread_script(file.path, file.head)
+        return FileResult.skipped(unread) if unread is not None else None
 
     def _inspect_spread(
         self, file: ChangedFile, wanted: Sequence[Rule], notes: list[NotReviewed]

@@ -80,7 +80,9 @@ def together(fixes: Iterable[Fix | None]) -> Fix | None:
     if any(b.start < a.end or (a.start, a.end) == (b.start, b.end) for a, b in pairwise(edits)):
         return None
     safety = max((fix.safety for fix in given), key=list(Safety).index)
-    return Fix(safety, tuple(edits), joined_assumptions(fix.assumption for fix in given))
+    return Fix(
+        safety, tuple(edits), joined_assumptions(fix.assumption for fix in given if fix.safety is safety)
+    )
 
 
 _NAMED = re.compile(r"`[^`]+`")

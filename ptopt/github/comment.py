@@ -175,15 +175,15 @@ def _fix(review: Review, finding: Finding, offer: Suggestion | None) -> list[str
 
 def _notes(finding: Finding, at: Span, offer: Suggestion | None) -> str:
     notes = []
+    subject = "suggestion" if offer is not None else "fix"
     if finding.fix is not None and finding.fix_rule:
-        notes.append(
-            f"The {'suggestion' if offer is not None else 'fix'} is that of {_text(finding.fix_rule)}"
-        )
-    if finding.fix is not None and finding.fix.assumption:
-        subject = "suggestion" if offer is not None else "fix"
+        notes.append(f"The {subject} is that of {_text(finding.fix_rule)}")
+    if finding.fix is not None and finding.fix.safety is Safety.SAFE:
+        if offer is not None or finding.fix.assumption:
+            better = f", but {_text(finding.fix.assumption)}" if finding.fix.assumption else ""
+            notes.append(f"The {subject} does not change behaviour{better}")
+    elif finding.fix is not None and finding.fix.assumption:
         notes.append(f"The {subject} assumes that {_text(finding.fix.assumption)}")
-    elif offer is not None and finding.fix is not None and finding.fix.safety is Safety.SAFE:
-        notes.append("The suggestion does not change behaviour")
     notes += [f"Gain: {markdown_gain(i, lambda text: cut(text, _LONGEST))}" for i in finding.impact]
     if finding.proof is not None and finding.proof.proved:
         notes.append(f"The fix was run: {_text(proof_line(finding))}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ptopt.findings import Finding
+from ptopt.findings import Finding, Safety
 from ptopt.report.text import one_line
 
 _WORD = re.compile(r"[a-z][a-z'-]+")
@@ -21,7 +21,13 @@ _SAME = 0.6  # of the words of the shorter one
 def wrong_if(finding: Finding) -> str:
     """`when_wrong`, without the clauses that an unsafe fix states as what it assumes; "" where nothing is left."""
     text = one_line(finding.when_wrong)
-    if finding.fix is None or finding.fix_rule or not finding.fix.assumption or ":" in text:
+    if (
+        finding.fix is None
+        or finding.fix_rule
+        or finding.fix.safety is Safety.SAFE
+        or not finding.fix.assumption
+        or ":" in text
+    ):
         return text  # behind a colon stand examples, not clauses
     assumed = [_words(clause) for clause in finding.fix.assumption.split("; ")]
     clauses = _clauses(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from ptopt.report.text import (
     with_cells,
 )
 
+_LINE = re.compile(r"\bline (\d+)\b")
 _LISTED = 12  # places of a rule that a comment lists before it only counts them
 
 
@@ -28,7 +30,7 @@ class Also:
     at: str  # milder places with their severity
     rule: str = ""
     name: str = ""
-    message: str = ""  # at the first of them
+    message: str = ""  # at the first of them, with the lines that it names at the others
     when_wrong: str = ""
     impact: tuple[Impact, ...] = ()
 
@@ -73,13 +75,27 @@ def other_places(finding: Finding, review: Review | None = None) -> list[Also]:
             found.append(Also(at))
             continue
         first = next((place for place in places if place.message), places[0])
-        message = first.message
+        message = joint_message([place.message for place in places if place.message])
         message = message if review is None else with_cells(review, finding.path, message)
         if milder is not None:
             found.append(Also(f"{at} ({milder} severity)", message=message))
         else:
             found.append(Also(at, rule, first.name, message, first.when_wrong, first.impact))
     return found
+
+
+def joint_message(messages: Sequence[str]) -> str:
+    """The first message; with the lines that the others name in place of its own, where they differ in nothing else."""
+    first = messages[0] if messages else ""
+    parts = _LINE.split(first)  # text, number, text, ...
+    alike = [other for one in messages if (other := _LINE.split(one))[::2] == parts[::2]]
+    if len(alike) < len(messages) or len(set(messages)) < 2:
+        return first
+    joint = parts[0]
+    for at in range(1, len(parts), 2):
+        numbers = sorted({int(other[at]) for other in alike})
+        joint += f"line{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}{parts[at + 1]}"
+    return joint
 
 
 def _milder(place: Place, finding: Finding) -> Severity | None:

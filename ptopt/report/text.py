@@ -310,16 +310,15 @@ def fix_line(finding: Finding) -> str:
     if finding.fix is None:
         return ""
     fix = f"Fix of {finding.fix_rule}" if finding.fix_rule else "Fix"
+    assumption = one_line(finding.fix.assumption).rstrip(".")
     if finding.fix.safety is Safety.SAFE:
-        return f"{fix} (safe: same behaviour)"
+        return f"{fix} (safe: same behaviour{f', but {assumption}' if assumption else ''})"
     if finding.fix.safety is Safety.UNSAFE:
-        assumption = one_line(finding.fix.assumption).rstrip(".")
         return (
             f"{fix} (unsafe: assumes that {assumption})"
             if assumption
             else f"{fix} (unsafe: review before use)"
         )
-    assumption = one_line(finding.fix.assumption).rstrip(".")
     return f"{fix} (apply by hand; assumes that {assumption})" if assumption else f"{fix} (apply by hand)"
 
 

@@ -14,7 +14,7 @@ from functools import cached_property, lru_cache
 from typing import cast
 
 from ptopt.source.bindings import Binding, Bindings, is_self
-from ptopt.source.calls import CallGraph, last_name
+from ptopt.source.calls import CallGraph, called_name, last_name
 from ptopt.source.host import HostNames
 from ptopt.source.imports import Imports
 from ptopt.source.index import FUNCTIONS, FunctionNode, Index, walk
@@ -116,10 +116,21 @@ class Values:
         return value
 
     def is_made_on_host(self, expr: ast.expr) -> bool:
-        """`psnr(truth, image)` of an array: what takes one works on the host, for torch mixes none with tensors of a device."""
+        """`psnr(truth, image)` of an array, `psnr(made.cpu(), truth)`: what takes one works on the host.
+
+        Torch mixes no tensors of the host with those of a device.
+        """
+        if isinstance(expr, ast.Name):
+            binding = self._bindings.last_before(expr)
+            made = binding.value if binding is not None and binding.kind == "assign" else None
+            return isinstance(made, ast.Call) and self.is_made_on_host(made)
         if not isinstance(expr, ast.Call):
             return False
         given = [self.of(argument) for argument in expr.args]
+        if not given and _stays(expr) and isinstance(expr.func, ast.Attribute):
+            return isinstance(expr.func.value, ast.Call) and self.is_made_on_host(expr.func.value)
+        if any(map(_is_host_copy, [*expr.args, *(keyword.value for keyword in expr.keywords)])):
+            return True
         return any(value.kind == "array" for value in given) or (
             bool(given) and all(value.kind == "tensor" and value.device == "cpu" for value in given)
         )
@@ -709,6 +720,23 @@ class Values:
 def is_loss_name(name: str) -> bool:
     """Is the name one that people give to a loss?"""
     return bool(_LOSS_NAME.search(name))
+
+
+def _is_host_copy(expr: ast.expr) -> bool:
+    """`x.cpu()`, `x.detach().cpu().float()`: a copy on the host that is made right here."""
+    while isinstance(expr, ast.Call) and isinstance(expr.func, ast.Attribute):
+        if expr.func.attr == "cpu" and not expr.args:
+            return True
+        if not _stays(expr):
+            return False
+        expr = expr.func.value
+    return False
+
+
+def _stays(call: ast.Call) -> bool:
+    """Does a method give a tensor where its own is?"""
+    name = called_name(call)
+    return name in KEEPS_TENSOR and name not in ("to", "cuda", "cpu")
 
 
 def _is_list(node: ast.expr) -> bool:

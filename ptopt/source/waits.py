@@ -103,6 +103,13 @@ class Waits:
             "",
         )
 
+    def _frees(self, node: ast.AST) -> bool:
+        """`torch.cuda.empty_cache()`: it frees what an iteration has left, and the driver waits before it frees memory.
+
+        With nothing to free it does not wait, so that it is only named beside a wait that is sure.
+        """
+        return isinstance(node, ast.Call) and self._imports.qualified(node.func) == "torch.cuda.empty_cache"
+
     def branch_tensor(self, test: ast.expr) -> ast.expr | None:
         """The part of a condition whose truth is read off a device tensor, or None.
 
@@ -214,7 +221,14 @@ class Waits:
         own = self._index.statement_of(node)
         compound = hasattr(own, "body")  # of an `if` or `while`, only the test is the wait
         found: list[ast.AST] = []
-        for wait in self.in_iteration(scope):
+        cleared = (
+            node
+            for node in self._candidates_in(scope)
+            if self._frees(node)
+            and self._index.within(node, scope)
+            and self._guards.rare(node, scope) is None
+        )
+        for wait in sorted((*self.in_iteration(scope), *cleared), key=_line):
             apart = wait is not own if compound else self._index.statement_of(wait) is not own
             if apart and not self._index.within(wait, node):
                 found.append(wait)
@@ -259,7 +273,7 @@ class Waits:
             | _CASTS
             | _TELLING
             | _SIZES
-            | {"synchronize", "to", "cuda", "get_scale"}
+            | {"synchronize", "to", "cuda", "get_scale", "empty_cache"}
         )
         for call in self._index.of_type(ast.Call):
             name = called_name(call)

@@ -15,6 +15,10 @@ def logs(x: torch.Tensor):
     return torch.log(torch.softmax(x, dim=-1))
 
 
+def means(x: torch.Tensor):
+    return x.clone().mean(dim=1)
+
+
 def report(x: torch.Tensor):
     print("a report")
     return x.clone().mean(dim=1)
@@ -54,17 +58,25 @@ def test_each_finding_says_why_its_fix_was_not_run(file: Path, monkeypatch: pyte
     )
     data = json.loads(_prove(file, "--format", "json"))
     reasons = {finding["symbol"]: finding["proof"]["reason"] for finding in data["findings"]}
-    assert reasons == {"logs": "no-sandbox", "report": "input-output", "columns": "no-sandbox"}
+    assert reasons == {
+        "logs": "no-sandbox",
+        "means": "no-sandbox",
+        "report": "input-output",
+        "columns": "no-sandbox",
+    }
 
 
 @pytest.mark.model
 def test_fixes_are_proved_or_refused(file: Path) -> None:
-    file.with_name("inputs.json").write_text('{"logs": {"x": {"shape": ["n", "classes"]}}}')
+    file.with_name("inputs.json").write_text(
+        '{"logs": {"x": {"shape": ["n", "classes"]}}, "means": {"x": {"shape": ["n", "classes"]}}}'
+    )
     given = ("--inputs", str(file.with_name("inputs.json")))
     data = json.loads(_prove(file, "--format", "json", *given))
     proofs = {finding["symbol"]: finding["proof"] for finding in data["findings"]}
 
-    assert proofs["logs"]["proved"] and proofs["logs"]["inputs"] >= 8 and proofs["logs"]["low"] >= 1.02
+    assert proofs["means"]["proved"] and proofs["means"]["inputs"] >= 8 and proofs["means"]["low"] >= 1.02
+    assert proofs["logs"]["reason"] == "different" and "apart" in proofs["logs"]["why"]
     assert proofs["report"]["reason"] == "input-output"
     assert proofs["columns"]["reason"] == "different" and "memory" in proofs["columns"]["why"]
 

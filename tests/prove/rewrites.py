@@ -94,7 +94,7 @@ GOOD = _all(
     ("x: Tensor", "return x.argsort(-1).argsort(-1).sum() + 0 * x.argsort(-1).sum()", "i = x.argsort(-1)\nreturn i.argsort(-1).sum() + 0 * i.sum()"),
     # one function that does it
     ('x: Float[Tensor, "..."]', "return x * torch.sigmoid(x)", "return F.silu(x)"),
-    (_ND, "return torch.log(torch.softmax(x, dim=-1))", "return F.log_softmax(x, dim=-1)"),
+    ("x: Tensor", "return torch.clamp_min(x, 0).clone()", "return torch.clamp_min(x, 0)"),
     (_ND, "return x / torch.sqrt((x * x).sum(-1, keepdim=True) + 1e-6)", "return x * torch.rsqrt((x * x).sum(-1, keepdim=True) + 1e-6)"),
     (_ND, "m = x.mean(-1, keepdim=True)\nreturn ((x - m) ** 2).mean(-1) + 0 * m.squeeze(-1) + x.mean(-1)", "m = x.mean(-1)\nreturn ((x - m.unsqueeze(-1)) ** 2).mean(-1) + 0 * m + m"),
     (_ND, "return torch.clamp(torch.clamp(x, min=-1.0), max=6.0)", "return torch.clamp(x, min=-1.0, max=6.0)"),

@@ -66,3 +66,13 @@ def test_long_lists_of_numbers_are_compared_and_timed(session: Session) -> None:
     ):
         found = _judged(session, Rewrite('x: Float[Tensor, "n"]', before, after))
         assert isinstance(found, RefusedError) and found.reason is Reason.DIFFERENT, after
+
+
+def test_values_whose_exponentials_underflow_are_tried(session: Session) -> None:
+    logarithm = Rewrite(
+        'x: Float[Tensor, "n d"]',
+        "return torch.log(torch.softmax(x, dim=-1))",
+        "return F.log_softmax(x, dim=-1)",
+    )
+    found = _judged(session, logarithm)
+    assert isinstance(found, RefusedError) and found.reason is Reason.DIFFERENT and "apart" in str(found)

@@ -131,6 +131,42 @@ def test_others_are_those_of_other_statements() -> None:
     assert [getattr(w, "lineno", 0) for w in file.waits.others(third, loop)] == [8, 8, 9]
 
 
+def test_a_cleared_cache_is_one_of_the_others() -> None:
+    file = _file(
+        """
+        def train(loader, x: Tensor):
+            for _ in loader:
+                a = x.sum().item()
+                torch.cuda.empty_cache()
+        """
+    )
+    loop = next(file.index.of_type(ast.For))
+    read = file.waits.in_iteration(loop)[0]
+    (cleared,) = file.waits.others(read, loop)
+    assert getattr(cleared, "lineno", 0) == 9
+    assert not file.waits.is_wait(cleared), "with nothing to free it does not wait"
+
+
+@pytest.mark.parametrize(
+    ("line", "waits"),
+    [
+        ("n = psnr(x, y).item()", True),
+        ("n = psnr(x.cpu(), y).item()", False),
+        ("n = psnr(x.detach().cpu().float(), y).mean().item()", False),
+        ("n = psnr(preds=x.cpu(), target=y).item()", False),
+        ("p = psnr(x.cpu(), y); n = p.item()", False),
+        ("n = psnr(x.cpu().cuda(), y).item()", True),
+    ],
+)
+def test_what_is_computed_from_a_copy_on_the_host(line: str, waits: bool) -> None:
+    file = _file(f"""
+def f(x: Tensor, y):
+    {line}
+""")
+    read = next(c for c in file.calls_named("item"))
+    assert file.waits.is_wait(read) == waits
+
+
 def test_no_more_than_eight_others_are_named() -> None:
     reads = "".join(f"        a{i} = x.sum().item()\n" for i in range(40))
     file = _file(f"def train(loader, x: Tensor):\n    for _ in loader:\n{reads}")

@@ -91,7 +91,7 @@ def twists(call: Call) -> Iterator[Call]:
     for i in floats:
         for fill in ("nan", "inf", "-inf"):
             yield _with(call, [i], fill=fill)
-    for fill in ("zeros", "ties", "large", "positive"):
+    for fill in ("zeros", "ties", "large", "apart", "positive"):
         yield _with(call, floats, fill=fill)
     for fill in ("negative", "zeros", "three", "wide"):
         yield _with(call, whole, fill=fill)

@@ -149,6 +149,10 @@ def _values(tensor: Tensor, count: int, random: torch.Generator) -> torch.Tensor
         values = values.sign()
     elif tensor.fill == "large":
         values = values * 4
+    elif (
+        tensor.fill == "apart"
+    ):  # further than the exponents of float32 reach: whole numbers, whose sums are exact
+        values = torch.where(values > 0, 0.0, -200.0)
     elif tensor.fill == "positive":
         values = values.abs() + 0.01
     elif tensor.fill in ("nan", "inf", "-inf") and count:

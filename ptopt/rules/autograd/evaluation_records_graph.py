@@ -63,7 +63,7 @@ class EvaluationRecordsGraph(Rule):
     severity = Severity.HIGH
     triggers = (
         "eval", "val", "test", "predict", "infer", "embed", "generate", "sampl", "collect", "rollout", "str", "encode", "numpy",
-        "detach", "item",
+        "detach", "item", ".cpu(", "+=",
     )  # fmt: skip
     partly: ClassVar[frozenset[str]] = frozenset({"inference_mode"})
     nodes = (ast.FunctionDef, ast.Module)

@@ -5,14 +5,14 @@ import re
 from collections.abc import Iterator
 
 from ptopt.rules.autograd._results import around, cuts_of, detach_of
-from ptopt.rules.autograd._untrained import is_given_data, is_untrained
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, quote
+from ptopt.rules.autograd._untrained import is_given_data, untrained
+from ptopt.rules.base import Evidence, Fix, Invalid, Problem, Rule, Severity, SourceFile, method_call, quote
 from ptopt.rules.shared.autograd import may_be_off
 from ptopt.rules.shared.evaluation import computes_forces, discarded, evaluation_of
 from ptopt.rules.shared.networks import network_method_of, network_of, networks, optimised_in, path_of
 from ptopt.rules.shared.no_grad import wrap
 from ptopt.source.file import remembered
-from ptopt.source.index import FUNCTIONS, FunctionNode, own_nodes
+from ptopt.source.index import FUNCTIONS, FunctionNode, own_nodes, walk
 
 _FROZEN_NAME = re.compile(
     r"(^|_)(teacher|target|ref|reference|ema|frozen|old|momentum)(_|$)|(^|_)(tgt|targ)(_|$)", re.I
@@ -66,6 +66,49 @@ class FrozenForwardRecordsGraph(Rule):
     when_wrong = "the same autocast block also trains this network, whose weights would then get no gradients"
 
     VALID = (
+        """
+        def distill(student, teacher, loader, optimizer):
+            teacher.eval()
+            student.train()
+            for x in loader:
+                loss = F.mse_loss(student(x), teacher(x))
+                loss.backward()
+                optimizer.step()
+
+        def main(loader):
+            large, small = build("large"), build("small")
+            large.requires_grad_(False)
+            distill(small, large, loader, torch.optim.Adam(small.parameters()))
+        """,
+        """
+        def distill(student, teacher, loader, optimizer):
+            teacher.eval()
+            student.train()
+            for x in loader:
+                loss = F.mse_loss(student(x), teacher(x))
+                loss.backward()
+                optimizer.step()
+
+        def main(loader):
+            large, small = build("large"), build("small")
+            optimizer = torch.optim.Adam([*small.parameters(), *large.parameters()])
+            distill(small, large, loader, optimizer)
+        """,
+        """
+        def build(name):
+            network = models.get_model(name, weights="DEFAULT")
+            for parameter in network.parameters():
+                parameter.requires_grad = False
+            return network
+
+        def distill(student, loader):
+            teacher = build("large").eval()
+            optimizer = torch.optim.Adam(student.parameters())
+            for x in loader:
+                loss = F.mse_loss(student(x), teacher(x))
+                loss.backward()
+                optimizer.step()
+        """,
         """
         vgg = models.vgg16(weights="DEFAULT").cuda().eval()
         optimizer = torch.optim.Adam(generator.parameters())
@@ -146,6 +189,49 @@ class FrozenForwardRecordsGraph(Rule):
         """,
     )
     INVALID = (
+        Invalid(
+            """
+            def distill(student, teacher, loader, optimizer):
+                teacher.eval()
+                student.train()
+                for x in loader:
+                    target = teacher(x)  # !
+                    loss = F.mse_loss(student(x), target)
+                    loss.backward()
+                    optimizer.step()
+
+            def main(loader):
+                large, small = build("large"), build("small")
+                distill(small, large, loader, torch.optim.Adam(small.parameters()))
+            """,
+            """
+            def distill(student, teacher, loader, optimizer):
+                teacher.eval()
+                student.train()
+                for x in loader:
+                    with torch.no_grad():
+                        target = teacher(x)
+                    loss = F.mse_loss(student(x), target)
+                    loss.backward()
+                    optimizer.step()
+
+            def main(loader):
+                large, small = build("large"), build("small")
+                distill(small, large, loader, torch.optim.Adam(small.parameters()))
+            """,
+        ),
+        Invalid(
+            """
+            def train(student, teacher, loader, optimizer):
+                teacher.eval()
+                student.train()
+                for batch in loader:
+                    batch = {key: value.cuda() for key, value in batch.items()}
+                    loss = F.mse_loss(student(**batch).logits, teacher(**batch).logits)  # !
+                    loss.backward()
+                    optimizer.step()
+            """
+        ),
         Invalid(
             """
             teacher = AutoModelForCausalLM.from_pretrained(name).to(device).eval()
@@ -272,7 +358,6 @@ class FrozenForwardRecordsGraph(Rule):
         trains = _trains(node, file, named)
         if trains and file.guards.rare(node) is not None:
             return  # a sample now and then: its graph is one in many
-        statement = file.index.statement_of(node)
         first = cuts[0]
         where = "right away" if first.lineno == node.lineno else f"at line {first.lineno}"
         yield Problem(
@@ -281,9 +366,7 @@ class FrozenForwardRecordsGraph(Rule):
             f"its activations sit in memory. Run `{path}` under `with torch.no_grad():`.",
             0.85 if named and trains else 0.7 if trains else 0.5,
             tuple(Evidence(cut.lineno, "the result is only used detached") for cut in cuts),
-            wrap(statement, f"`{path}` is not trained in the same autocast block", file)
-            if isinstance(statement, ast.Assign)
-            else None,
+            _under_no_grad(node, path, file),
             facts={
                 "trains": float(trains),
                 "frozen_name": float(named),
@@ -295,7 +378,7 @@ class FrozenForwardRecordsGraph(Rule):
 
 def _untrained(node: ast.Call, path: str, named: bool, file: SourceFile) -> Iterator[Problem]:
     """A pass that stays in the graph of the loss, for gradients that no optimizer takes."""
-    if not network_of(node, file) or not is_untrained(path, file) or not is_given_data(node, file):
+    if not network_of(node, file) or not is_given_data(node, file):
         return  # a method of a network may turn autograd off by itself
     function = file.index.function_of(node)
     if not named and any(binding.kind == "parameter" for binding in file.bindings.of(function, path)):
@@ -304,31 +387,51 @@ def _untrained(node: ast.Call, path: str, named: bool, file: SourceFile) -> Iter
         return
     if evaluation_of(function, file) is not None or file.context.grad_off(node):
         return
-    statement = file.index.statement_of(node)
-    pretrained = any(".from_pretrained(" in maker for maker in file.once(_made).get(path, ()))
-    if not (named or pretrained):
+    found = untrained(path, function, file)
+    if found is None or not (named or found.pretrained):
         return  # what it is, and whether its weights need gradients, cannot be told
     yield Problem(
         node,
-        f"Autograd records {quote(file, node, 40)}, and `backward()` computes gradients for the weights of `{path}`, which is "
-        "in evaluation mode and in no optimizer of this file: its activations and gradients take memory and time for nothing. "
+        f"Autograd records {quote(file, node, 40)}, and `backward()` computes gradients for the weights of `{path}`, "
+        f"{found.reason}: its activations and gradients take memory and time for nothing. "
         f"Run `{path}` under `with torch.no_grad():`.",
-        0.85 if named and pretrained else 0.65,
-        fix=wrap(statement, f"`{path}` is not trained in the same autocast block", file)
-        if isinstance(statement, ast.Assign)
-        else None,
+        found.confidence if named else 0.65,
+        fix=_under_no_grad(node, path, file),
         facts={"trains": 1.0, "frozen_name": float(named), "optimised": 0.0, "evaluated": 1.0},
     )
 
 
-def _made(file: SourceFile) -> dict[str, list[str]]:
-    """Dotted name -> the texts of what is assigned to it."""
-    table: dict[str, list[str]] = {}
-    for assign in file.index.of_type(ast.Assign):
-        for target in assign.targets:
-            if path := path_of(target):
-                table.setdefault(path, []).append(file.source(assign.value))
-    return table
+def _under_no_grad(call: ast.Call, path: str, file: SourceFile) -> Fix | None:
+    """Put the statement under `no_grad` where nothing else in it, such as the loss, needs its graph."""
+    statement = file.index.statement_of(call)
+    if not isinstance(statement, ast.Assign):
+        return None
+    node: ast.AST = call
+    cut: ast.AST | None = None  # the outermost `.detach()`: all within it loses its graph anyway
+    for ancestor, _ in file.index.ancestors(call):
+        if ancestor is statement:
+            break
+        if isinstance(ancestor, ast.Call) and method_call(ancestor, "detach") is not None:
+            cut = ancestor
+        node = ancestor
+    if node is not cut and not _computes_from_it_alone(call, node, file):
+        return None
+    return wrap(statement, f"`{path}` is not trained in the same autocast block", file)
+
+
+def _computes_from_it_alone(call: ast.Call, whole: ast.AST, file: SourceFile) -> bool:
+    """Is the result of the call all that `whole` computes with, besides numbers and types?"""
+    inside = {*walk(call)}
+    above = {call, *(ancestor for ancestor, _ in file.index.ancestors(call))}
+    return all(
+        part in inside
+        or part in above
+        or not isinstance(part, (ast.Name, ast.Attribute, ast.Call, ast.Subscript))
+        or file.values.of(part).kind == "number"
+        or file.imports.qualified(part) != ""
+        or isinstance(file.index.parent(part), ast.Attribute)
+        for part in walk(whole)
+    )
 
 
 def _branches(node: ast.AST, file: SourceFile) -> list[ast.AST]:

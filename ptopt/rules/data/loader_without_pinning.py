@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 from collections.abc import Iterator
 
 from ptopt.rules.base import (
@@ -13,24 +14,16 @@ from ptopt.rules.base import (
     Severity,
     SourceFile,
     add_keyword,
-    is_literal,
     quote,
     replace_node,
 )
 from ptopt.rules.shared.loaders import (
-    batch_names,
     batches_move_by_framework,
-    hands_out,
     has_workers,
     is_for_evaluation,
-    loader_of,
-    makes_device_items,
-    readings,
-    root_name,
 )
-from ptopt.rules.shared.moves import Move, move_of
-from ptopt.source.file import remembered
-from ptopt.source.index import own_nodes
+from ptopt.rules.shared.moves import Move
+from ptopt.rules.shared.pinning import unpinned
 
 
 class LoaderWithoutPinning(Rule):
@@ -199,27 +192,17 @@ class LoaderWithoutPinning(Rule):
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
-        loader = loader_of(node, file)
-        if loader is None or not loader.complete:
+        found = unpinned(node, file)
+        if found is None:
             return
+        loader, moves = found.loader, found.moves
         pinned = loader.arguments.get("pin_memory")
-        if not (pinned is None or is_literal(pinned, False)) or is_literal(
-            loader.arguments.get("dataset"), None
-        ):
-            return
-        loops = [reading.loop for reading in readings(loader.call, file)]
-        moves = [(move, loop) for loop in loops if (move := _move_in(loop, file)) is not None]
-        if not moves and not file.uses_accelerator and hands_out(loader.call, file) is None:
-            return
-        if (loops and not moves and not _handed_on(loops, file)) or makes_device_items(loader, file):
-            return  # no batch goes to a device, or all lie there already
         workers = has_workers(loader)
-        trained = [(m, loop) for m, loop in moves if file.context.training_step(loop.body[0]) is not None]
         facts = {
             "workers": float(workers),
             "written_off": float(pinned is not None),
             "moves_seen": float(bool(moves)),
-            "moves_in_training": float(bool(trained)),
+            "moves_in_training": float(bool(found.trained)),
             "framework_moves": float(batches_move_by_framework(file)),
             "evaluates": float(is_for_evaluation(loader.call, file)),
         }
@@ -228,31 +211,36 @@ class LoaderWithoutPinning(Rule):
             if pinned is not None
             else add_keyword(file, loader.call, "pin_memory=True")
         )
-        move = next((m for m, _ in [*trained, *moves]), None)
-        sure = bool(trained) and workers and not batches_move_by_framework(file)
-        yield Problem(
+        move = next((m for m, _ in [*found.trained, *moves]), None)
+        sure = bool(found.trained) and workers and not batches_move_by_framework(file)
+        problem = Problem(
             node,
             _message(move, file),
             (0.75 if move.sure or move.non_blocking else 0.68) if sure and move is not None else 0.4,
             (Evidence(move.call.lineno, "a batch of this loader is moved to the device"),) if move else (),
             Fix(Safety.UNSAFE, (edit,), "the host has memory to spare for page-locked batches"),
-            at=loops[0].body[0] if loops else None,
+            at=found.loops[0].body[0] if found.loops else None,
             facts=facts,
         )
+        there = tuple(
+            dataclasses.replace(
+                problem,
+                node=m.call,
+                message=_message_at(m, loader.call, file),
+                evidence=(Evidence(loader.call.lineno, "the loader does not pin its batches"),),
+            )
+            for m, _ in [*found.trained, *moves]
+        )
+        yield dataclasses.replace(problem, elsewhere=there)
 
 
-def _handed_on(loops: list[ast.For], file: SourceFile) -> bool:
-    """May a function that a loop gives its batches to send them to the device?"""
-    return batches_move_by_framework(file) or any(_hands_on(loop, file) for loop in loops)
-
-
-@remembered
-def _hands_on(loop: ast.For, file: SourceFile) -> bool:
-    names = batch_names(loop)
-    return any(
-        isinstance(node, ast.Call) and any(root_name(arg) in names for arg in node.args)
-        for node in own_nodes(loop)
-    )
+def _message_at(move: Move, loader: ast.Call, file: SourceFile) -> str:
+    """What is said where the batch is moved, for a change that wrote only that."""
+    copies = f"{quote(file, move.call)} copies each batch from pageable memory, "
+    there = f"With `pin_memory=True` in the loader at line {loader.lineno}"
+    if move.non_blocking:
+        return f"{copies}and `non_blocking=True` has no effect there. {there}, the copy runs beside the previous step."
+    return f"{copies}and Python waits for it. {there} and `non_blocking=True` here, the copy runs beside the previous step."
 
 
 def _message(move: Move | None, file: SourceFile) -> str:
@@ -268,14 +256,3 @@ def _message(move: Move | None, file: SourceFile) -> str:
         f"{copies}and Python waits for it. With `pin_memory=True` here and `non_blocking=True` there, the copy runs beside "
         "the previous step."
     )
-
-
-@remembered
-def _move_in(loop: ast.For, file: SourceFile) -> Move | None:
-    """The first move of a tensor of the batch."""
-    names = batch_names(loop)
-    for node in own_nodes(loop):
-        move = move_of(node, file)
-        if move is not None and root_name(move.tensor) in names:
-            return move
-    return None

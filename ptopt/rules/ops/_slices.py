@@ -12,6 +12,7 @@ from ptopt.source.bindings import is_self
 from ptopt.source.calls import called_name
 from ptopt.source.index import FunctionNode, children_of, own_nodes
 from ptopt.source.torch_names import KEEPS_TENSOR, TENSOR_FACTORIES, TENSOR_ONLY_METHODS
+from ptopt.source.uses import REPORTED, RETURNED, STORED
 
 # Methods that start no kernel.
 VIEWS = frozenset(
@@ -303,7 +304,8 @@ def _sort(nodes: list[ast.AST], found: Slices) -> None:
             name = called_name(node)
             touched = [a for a in [*node.args, *(k.value for k in node.keywords)] if found.touches(a)]
             varies = touched or any(names_in(a) & found.others for a in node.args)
-            if (name in RAGGED and (touched or found.touches(node.func))) or (name in _SIZED and varies):
+            ragged = name in RAGGED and (touched or found.touches(node.func)) and not _is_score(node, file)
+            if ragged or (name in _SIZED and varies):
                 found.ragged = True
             qualified = file.imports.qualified(node.func)
             if qualified.startswith("torch."):
@@ -336,6 +338,11 @@ def _is_network(func: ast.expr, file: SourceFile) -> bool:
         file.bindings.attribute(cls, func.attr) if cls is not None and file.context.is_module(cls) else None
     )
     return isinstance(made, ast.Call) and called_name(made)[:1].isupper()
+
+
+def _is_score(call: ast.Call, file: SourceFile) -> bool:
+    """`scores.append(row.sum().item())`: a number that is only kept is the size of nothing."""
+    return called_name(call) == "item" and file.uses.of(call) <= {REPORTED, RETURNED, STORED}
 
 
 def _subscript(node: ast.Subscript, found: Slices) -> None:

@@ -3,24 +3,19 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from functools import lru_cache
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, method_call, quote
-from ptopt.rules.ops._calls import int_literal, is_range, names_in
-from ptopt.rules.ops.slice_loop import reported
-from ptopt.source.bindings import is_self
-from ptopt.source.calls import last_name
-from ptopt.source.index import own_nodes, walk
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, quote
+from ptopt.rules.ops._calls import is_range, names_in
+from ptopt.rules.ops._one_sample import (
+    BATCHES,
+    dependent,
+    feeds_back,
+    few_or_blocks,
+    first_calls,
+    given_sample,
+)
+from ptopt.source.index import walk
 
-_NETWORK = re.compile(
-    r"(^|_)(model|net|network|encoder|decoder|vae|unet|backbone|generator|clip|extractor|classifier|predictor|detector)(_|$|\d)|(^|_)net[A-Z]?$",
-    re.I,
-)
-_BATCHES = re.compile(r"loader|batches|epoch|layers|blocks|steps|timesteps", re.I)
-_REPEATS = (ast.For, ast.While, ast.ListComp, ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-_METHODS = frozenset(
-    {"encode", "decode", "forward", "encode_image", "encode_text", "predict", "inference", "generate"}
-)
 _TOKENIZES = re.compile(r"(^|[._])tokenizer?$|(^|[._])tokenizer\.encode$|(^|[._])tok$", re.I)
 _SEVERAL = re.compile(r"(?:texts|sequences|prompts|batch|queries|questions|sentences|messages|inputs)$", re.I)
 _WAITS_FOR_PEOPLE = re.compile(r"\binput\(|chat|history|stream", re.I)
@@ -68,6 +63,17 @@ class BatchOfOne(Rule):
 
     VALID = (
         """
+        def run(self, xs, state):
+            outs = []
+            for x in xs:
+                out, state = self.lstm(
+                    x.unsqueeze(0),
+                    (state[0], state[1]),
+                )
+                outs.append(out)
+            return outs
+        """,
+        """
         def answers(model, tokenizer, batches):
             for texts in batches:
                 batch = tokenizer(list(texts), padding=True, return_tensors="pt").to("cuda")
@@ -80,6 +86,30 @@ class BatchOfOne(Rule):
                 history += turn
                 tokens = model.generate(**tokenizer(history, return_tensors="pt"))
                 history += tokenizer.decode(tokens[0])
+        """,
+        """
+        def explain(model, images):
+            for image in images:
+                save(grad_cam(model, image.unsqueeze(0)))
+                model.register_example(image[None])
+        """,
+        """
+        def predict(model, batch, optimizer):
+            loss = model(batch).mean()
+            loss.backward()
+            optimizer.step()
+
+        def adapt(model, images, optimizer):
+            for image in images:
+                predict(model, image[None], optimizer)
+        """,
+        """
+        def roll_out(model, actions, state):
+            states = []
+            for action in actions:
+                state = model.predict_next(torch.cat([state, action])[None])[0]
+                states.append(state)
+            return states
         """,
         """
         for images in loader:
@@ -124,6 +154,26 @@ class BatchOfOne(Rule):
         ),
         Invalid(
             """
+            def transcribe_all(model, paths, options):
+                texts = {}
+                for path in sorted(paths):
+                    mel = pad_or_trim(spectrogram(path)).to(model.device)
+                    texts[path] = decode(model, mel.unsqueeze(0), options)[0].text  # !
+                return texts
+            """
+        ),
+        Invalid(
+            """
+            def embed_all(model, mels):
+                found = torch.empty(0, model.width)
+                for mel in mels:
+                    features = model.embed_audio(mel[None].to(model.device))  # !
+                    found = torch.cat([found, features.mean(dim=1).cpu()])
+                return found
+            """
+        ),
+        Invalid(
+            """
             def features(self, images):
                 return [self.backbone(image.unsqueeze(0)) for image in images]  # !
             """
@@ -131,7 +181,7 @@ class BatchOfOne(Rule):
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
-        call = file.once(_first_calls).get(node)
+        call = file.once(first_calls).get(node)
         if call is None or not isinstance(node, (ast.For, ast.ListComp)):
             yield from _one_prompt(node, file)
             return
@@ -144,7 +194,7 @@ class BatchOfOne(Rule):
             0.35,
             (Evidence(node.lineno, "the loop over the samples"),),
             cause=node,
-            subject=call.args[0],
+            subject=given_sample(call, file),
             facts={
                 "range": is_range(iterable),
                 "files": bool(re.search(r"path|file|glob|dir", file.source(iterable))),
@@ -155,11 +205,11 @@ class BatchOfOne(Rule):
 
 def _one_prompt(loop: ast.AST, file: SourceFile) -> Iterator[Problem]:
     """`for prompt in prompts: model.generate(**tokenizer(prompt))`, once for each prompt of a list."""
-    if not isinstance(loop, ast.For) or _BATCHES.search(file.source(loop.iter)) or _few_or_blocks(loop.iter):
+    if not isinstance(loop, ast.For) or BATCHES.search(file.source(loop.iter)) or few_or_blocks(loop.iter):
         return
-    if _feeds_back(loop) or _WAITS_FOR_PEOPLE.search(file.source(loop)):
+    if feeds_back(loop) or _WAITS_FOR_PEOPLE.search(file.source(loop)):
         return
-    reached = _reached(names_in(loop.target), loop)
+    reached = dependent(names_in(loop.target), loop)
     for call in file.once(_generations).get(loop, ()):
         tokenized = _tokenized(call, file)
         text = tokenized.args[0] if tokenized is not None and tokenized.args else None
@@ -204,140 +254,3 @@ def _tokenized(call: ast.Call, file: SourceFile) -> ast.Call | None:
             if isinstance(part, ast.Call) and _TOKENIZES.search(file.source(part.func)):
                 return part
     return None
-
-
-def _few_or_blocks(iterable: ast.expr) -> bool:
-    """A handful of samples, or a range that goes from batch to batch."""
-    ranges = [n for n in walk(iterable) if isinstance(n, ast.Call) and is_range(n)]
-    return any(len(r.args) == 3 or 0 < (int_literal(r.args[-1]) or 0) < 8 for r in ranges)
-
-
-def _first_calls(file: SourceFile) -> dict[ast.AST, ast.Call]:
-    """Loop over samples -> the first call of a network in it that gets one sample."""
-    found: dict[ast.AST, ast.Call] = {}
-    for call in file.index.of_type(ast.Call):
-        if not call.args or not _may_be_network(call.func):
-            continue
-        nearest = (a for a, _ in file.index.ancestors(call) if isinstance(a, _REPEATS))
-        place = next(nearest, None)
-        if isinstance(place, (ast.For, ast.ListComp)) and place not in found and _is_network(call, file):
-            target, iterable = (place.target, place.iter) if isinstance(place, ast.For) else _generator(place)
-            made = _one_sample(call.args[0], place, file)
-            if made is None or _BATCHES.search(file.source(iterable)) or _few_or_blocks(iterable):
-                continue
-            reached = _reached(names_in(target), place)
-            if (
-                not names_in(made) & reached
-                or _cut(made, reached, place, file)
-                or place in file.once(reported)
-            ):
-                continue
-            if file.context.training_step(call) is None and not (
-                isinstance(place, ast.For) and _feeds_back(place)
-            ):
-                found[place] = call
-    return found
-
-
-def _cut(made: ast.expr, reached: set[str], place: ast.AST, file: SourceFile) -> bool:
-    """Is the sample cut to a length of its own, so that no two are of one size?"""
-    parts = [made]
-    binding = file.bindings.last_before(made) if isinstance(made, ast.Name) else None
-    if binding is not None and binding.value is not None and file.index.within(binding.value, place):
-        parts.append(binding.value)
-    slices = (n for part in parts for n in walk(part) if isinstance(n, ast.Slice))
-    return any(names_in(bound) & reached for s in slices for bound in (s.lower, s.upper) if bound is not None)
-
-
-def _generator(place: ast.ListComp) -> tuple[ast.expr, ast.expr]:
-    return place.generators[0].target, place.generators[0].iter
-
-
-def _may_be_network(func: ast.expr) -> bool:
-    if isinstance(func, ast.Attribute):
-        return func.attr in _METHODS or is_self(func) or _names_a_network(func.attr)
-    return isinstance(func, ast.Name) and _names_a_network(func.id)
-
-
-@lru_cache(maxsize=4096)
-def _names_a_network(name: str) -> bool:
-    return bool(_NETWORK.search(name))
-
-
-def _is_network(call: ast.Call, file: SourceFile) -> bool:
-    func = call.func
-    if file.imports.qualified(func):
-        return False
-    if isinstance(func, ast.Attribute) and func.attr in _METHODS:
-        func = func.value
-    if file.values.of(func).kind == "module":
-        return True
-    name = last_name(func)
-    return bool(_NETWORK.search(name))
-
-
-def _one_sample(arg: ast.expr, place: ast.For | ast.ListComp, file: SourceFile) -> ast.expr | None:
-    """The expression that adds the dimension: in the argument, or where its name was assigned in the loop."""
-    for node in [arg, *own_nodes(arg)]:
-        if isinstance(node, ast.Call) and method_call(node, "unsqueeze") is not None and _is_zero(node.args):
-            return arg
-        if isinstance(node, ast.Subscript):
-            first = (
-                node.slice.elts[0] if isinstance(node.slice, ast.Tuple) and node.slice.elts else node.slice
-            )
-            if isinstance(first, ast.Constant) and first.value is None:
-                return arg
-        if isinstance(node, ast.Call) and file.imports.qualified(node.func) in (
-            "torch.unsqueeze",
-            "torch.stack",
-        ):
-            last = node.args[-1] if node.args else None
-            if (
-                isinstance(last, ast.Constant)
-                and last.value == 0
-                or isinstance(last, ast.List)
-                and len(last.elts) == 1
-            ):
-                return arg
-    if isinstance(arg, ast.Name):
-        binding = file.bindings.last_before(arg)
-        if (
-            binding is not None
-            and binding.kind == "assign"
-            and binding.value is not None
-            and file.index.within(binding.value, place)
-        ):
-            found = (
-                _one_sample(binding.value, place, file) if not isinstance(binding.value, ast.Name) else None
-            )
-            return arg if found is not None else None
-    return None
-
-
-def _is_zero(args: list[ast.expr]) -> bool:
-    return bool(args) and isinstance(args[0], ast.Constant) and args[0].value == 0
-
-
-def _reached(names: frozenset[str], place: ast.AST) -> set[str]:
-    """The names of the loop that depend on its target."""
-    reached = set(names)
-    for node in own_nodes(place):
-        if isinstance(node, ast.Assign) and names_in(node.value) & reached:
-            reached |= {n for target in node.targets for n in names_in(target)}
-    return reached
-
-
-def _feeds_back(loop: ast.For) -> bool:
-    """Does an iteration read what the one before has left?"""
-    stored: dict[str, int] = {}
-    for node in own_nodes(loop):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            stored.setdefault(node.id, node.lineno)
-    return any(
-        isinstance(n, ast.Name)
-        and isinstance(n.ctx, ast.Load)
-        and n.id in stored
-        and n.lineno <= stored[n.id]
-        and n.id not in names_in(loop.target)
-        for n in own_nodes(loop)
-    )

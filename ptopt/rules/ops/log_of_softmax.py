@@ -172,4 +172,6 @@ def _fix(log: Op, softmax: Op, added: bool, file: SourceFile) -> Fix | None:
     edit = Edit(start, end, text.decode("utf-8", "surrogatepass"))
     if added:
         return Fix(Safety.UNSAFE, (edit,), "the added constant only guarded against `log(0)`")
-    return Fix(Safety.SAFE, (edit,))
+    return Fix(
+        Safety.SAFE, (edit,), "it stays finite where a probability underflows and its logarithm is `-inf`"
+    )

@@ -6,7 +6,7 @@ import ast
 
 from ptopt.rules.base import SourceFile
 from ptopt.rules.regressions._base import Loss
-from ptopt.rules.shared.evaluation import trains_anywhere
+from ptopt.rules.shared.collected import trains_anywhere
 from ptopt.rules.shared.loaders import Loader, is_for_evaluation, loader_of
 
 _MOST_CALLERS = 10  # of the function that builds the loader, in other files

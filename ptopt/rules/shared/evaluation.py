@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from ptopt.rules.base import TEXTBOOK, Evidence, SourceFile
 from ptopt.rules.shared.autograd import may_be_off, run_with_autograd_off
+from ptopt.rules.shared.collected import collected, trains_anywhere
 from ptopt.rules.shared.host_results import copies_each_to_host
 from ptopt.rules.shared.networks import (
     escapes,
@@ -279,7 +280,7 @@ def case_of(
             if not any(file.context.is_module(cls) for cls in file.index.of_type(ast.ClassDef)):
                 return Case(f"runs `{calls[0][1]}` in eval mode", 0.5)
             return None  # a module that tries itself out
-        return _evaluation_loop(calls, evals, file)
+        return _evaluation_loop(calls, evals, file) or _collects(function, calls, file)
     if file.context.trains(function) or file.context.says_training(function):
         return _evaluation_loop(calls, evals, file)
     if _WANTS_GRAPH.search(file.source(function)):
@@ -324,7 +325,20 @@ def case_of(
         return Case(f"runs `{resting}`, which is in eval mode, in a file that never trains", 0.55)
     if not kept and not in_module and not trains_anywhere(file) and _result_is_read(function, file):
         return Case("returns nothing that carries a graph", 0.4)
-    return None
+    return _collects(function, calls, file) if kept and not in_module else None
+
+
+def _collects(
+    function: FunctionNode | None, calls: list[tuple[ast.Call, str]], file: SourceFile
+) -> Case | None:
+    """Code that adds up, or copies to the host, what a network gives for many inputs, where nothing trains."""
+    if file.search(_WANTS_GRAPH) or any(path == "self" for _, path in calls):
+        return None
+    passes = [call for call, _ in calls]
+    if not collected(function, passes, file):
+        return None
+    outer = [list(file.index.loops_of(call))[-1] for call in passes]
+    return Case("collects results where nothing trains", 0.5, outer[0] if function is None else None)
 
 
 def _run_by_a_base(function: FunctionNode, file: SourceFile) -> bool:
@@ -365,19 +379,6 @@ def _stands_alone(function: FunctionNode, file: SourceFile) -> bool:
     if not isinstance(cls, ast.ClassDef) or not file.context.is_module(cls):
         return True
     return file.calls.method(cls, "forward") is not None
-
-
-def trains_anywhere(file: SourceFile) -> bool:
-    """Does anything in the file backpropagate or step an optimizer?"""
-    return file.once(_trains_anywhere)
-
-
-def _trains_anywhere(file: SourceFile) -> bool:
-    return any(
-        file.context.is_training_mark(call)
-        for name in ("backward", "manual_backward", "step")
-        for call in file.calls_named(name)
-    )
 
 
 def _result_is_read(function: FunctionNode, file: SourceFile) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, quote
 from ptopt.rules.shared.loaders import batches_move_by_framework, read_from_device, root_name
 from ptopt.rules.shared.moves import Move, move_of
+from ptopt.rules.shared.pinning import moved_from_unpinned
 from ptopt.rules.transfer._hot import hot_place
 from ptopt.source.frequency import Often
 from ptopt.source.index import COMPREHENSIONS, walk
@@ -26,8 +27,8 @@ class BatchCopyWaits(Rule):
 
     ## What it does
     Finds `.to(device)` and `.cuda()` without `non_blocking=True` on batches that come from a loop over a loader, from
-    `next(...)`, or as a batch parameter of a step, and on several tensors one after the other. Where the loader is seen
-    to pin its memory, `blocking-copy-from-pinned-loader` is surer.
+    `next(...)`, or as a batch parameter of a step, and on several tensors one after the other. Where the loader is seen,
+    `blocking-copy-from-pinned-loader` or `loader-without-pinning` speaks of it.
 
     ## Why it is slow
     Python waits for each copy, and nothing is queued meanwhile. From pinned memory and with `non_blocking=True` the copy
@@ -65,6 +66,16 @@ class BatchCopyWaits(Rule):
     when_wrong = "the batch is not in pinned memory, or already lies on the device"
 
     VALID = (
+        """
+        from torch.utils.data import DataLoader
+
+        def main(dataset, model, optimizer):
+            loader = DataLoader(dataset, batch_size=8)
+            for x in loader:  # `loader-without-pinning` names both halves of the edit
+                loss = model(x.to("cuda"))
+                loss.backward()
+                optimizer.step()
+        """,
         """
         from torch.utils.data import DataLoader
 
@@ -151,10 +162,11 @@ class BatchCopyWaits(Rule):
             return  # the batch lies on the device already
         if not origin or file.values.of(move.tensor).device == "moved":
             return
-        if any(
-            isinstance(loop, ast.For) and read_from_device(loop, file) for loop in file.index.loops_of(node)
-        ):
+        loops = [loop for loop in file.index.loops_of(node) if isinstance(loop, ast.For)]
+        if any(read_from_device(loop, file) for loop in loops):
             return  # nor can a tensor on the device be pinned
+        if any(loop in moved_from_unpinned(file) for loop in loops):
+            return  # `loader-without-pinning` says it of the loader, here and at its other loops
         hot = hot_place(node, file)
         if hot is None or _without_accelerator(node, file):
             return

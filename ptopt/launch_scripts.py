@@ -1,0 +1,22 @@
+"""Shell and batch scripts that start Python: a review does not read their options, and says so where a change edits one."""
+
+from __future__ import annotations
+
+import re
+
+from ptopt.findings import NotReviewed
+
+_ENDINGS = (".sh", ".bash", ".slurm", ".sbatch", ".pbs")
+_STARTS = re.compile(
+    rb"^[ \t]*(?:[A-Za-z_]\w*=\S*[ \t]+)*(?:(?:srun|mpirun|exec|nohup|time)[ \t]+(?:-\S+[ \t]+)*)?"
+    rb"(?:python[\d.]*|torchrun|accelerate[ \t]+launch|deepspeed)[ \t]",
+    re.MULTILINE,
+)
+_REASON = "a script that starts Python: options that the change removes there are not seen"
+
+
+def unread_script(path: str, head: bytes | None) -> NotReviewed | None:
+    """Why the script at `path` is not reviewed; None for other files, and for scripts that start no Python."""
+    if head is None or not path.endswith(_ENDINGS) or not _STARTS.search(head):
+        return None
+    return NotReviewed(path, _REASON)

@@ -1,0 +1,86 @@
+"""Loaders that do not pin the batches that their loops move to a device."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ptopt.rules.base import SourceFile, is_literal
+from ptopt.rules.shared.loaders import (
+    Loader,
+    batch_names,
+    batches_move_by_framework,
+    hands_out,
+    loader_of,
+    makes_device_items,
+    readings,
+    root_name,
+)
+from ptopt.rules.shared.moves import Move, move_of
+from ptopt.source.file import remembered
+from ptopt.source.index import own_nodes
+
+
+@dataclass(frozen=True, slots=True)
+class Unpinned:
+    """A loader without pinning, the loops over it, and the first move to a device in each of them."""
+
+    loader: Loader
+    loops: Sequence[ast.For]
+    moves: Sequence[tuple[Move, ast.For]]
+    trained: Sequence[tuple[Move, ast.For]]  # of these, those in training
+
+
+@remembered
+def unpinned(node: ast.AST, file: SourceFile) -> Unpinned | None:
+    """The loader that `node` makes, where pinning is off and its batches go, or may go, to a device."""
+    loader = loader_of(node, file)
+    if loader is None or not loader.complete:
+        return None
+    pinned = loader.arguments.get("pin_memory")
+    if not (pinned is None or is_literal(pinned, False)) or is_literal(loader.arguments.get("dataset"), None):
+        return None
+    loops = [reading.loop for reading in readings(loader.call, file)]
+    moves = [(move, loop) for loop in loops if (move := _move_in(loop, file)) is not None]
+    if not moves and not file.uses_accelerator and hands_out(loader.call, file) is None:
+        return None
+    if (loops and not moves and not _handed_on(loops, file)) or makes_device_items(loader, file):
+        return None  # no batch goes to a device, or all lie there already
+    trained = [(m, loop) for m, loop in moves if file.context.training_step(loop.body[0]) is not None]
+    return Unpinned(loader, loops, moves, trained)
+
+
+def moved_from_unpinned(file: SourceFile) -> frozenset[ast.For]:
+    """Loops that move the batches of such a loader of this file: what it lacks is said of the loader."""
+    return file.once(_loops)
+
+
+def _loops(file: SourceFile) -> frozenset[ast.For]:
+    found = (unpinned(call, file) for call in file.calls_named("DataLoader"))
+    return frozenset(loop for one in found if one is not None for _, loop in one.moves)
+
+
+def _handed_on(loops: list[ast.For], file: SourceFile) -> bool:
+    """May a function that a loop gives its batches to send them to the device?"""
+    return batches_move_by_framework(file) or any(_hands_on(loop, file) for loop in loops)
+
+
+@remembered
+def _hands_on(loop: ast.For, file: SourceFile) -> bool:
+    names = batch_names(loop)
+    return any(
+        isinstance(node, ast.Call) and any(root_name(arg) in names for arg in node.args)
+        for node in own_nodes(loop)
+    )
+
+
+@remembered
+def _move_in(loop: ast.For, file: SourceFile) -> Move | None:
+    """The first move of a tensor of the batch."""
+    names = batch_names(loop)
+    for node in own_nodes(loop):
+        move = move_of(node, file)
+        if move is not None and root_name(move.tensor) in names:
+            return move
+    return None
