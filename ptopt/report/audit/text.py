@@ -15,6 +15,7 @@ from ptopt.report.text import count
 SYMBOLS = {State.ON: "on", State.OFF: "off", State.UNKNOWN: "unknown", State.NOT_APPLICABLE: "n/a"}
 HEADINGS = {Level.CRITICAL: "Critical", Level.MODERATE: "Moderate", Level.LOW: "Low"}
 NO_FIGURE = "no published figure: measure it"
+_OTHER_CODE = "the published figures are of other code: measure it"
 _NAMED = 4
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z`])")
 
@@ -22,7 +23,7 @@ _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z`])")
 def no_figure(finding: Finding) -> str:
     """What to say of a finding without a figure: that of a CPU, where the rule has no other."""
     if any(impact.device != "cpu" or impact.provenance != "measured" for impact in of_rule(finding.name)):
-        return NO_FIGURE
+        return _OTHER_CODE
     known = on_a_cpu(finding.name, finding.symbol)
     return NO_FIGURE if known is None else f"no figure for a GPU; {in_short(known)} ({condition(known)})"
 
