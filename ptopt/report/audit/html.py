@@ -174,7 +174,9 @@ def _entry(entry: EntryPoint, is_open: bool) -> Iterator[str]:
     if open_rows:
         yield from _table(open_rows)
     if others:
-        shown = ", ".join(f"{numbers[state]} {state}" for state in numbers if numbers[state] and state not in _TO_DO)
+        shown = ", ".join(
+            f"{numbers[state]} {state}" for state in numbers if numbers[state] and state not in _TO_DO
+        )
         yield f'<details class="rest"><summary>{shown}</summary>'
         yield from _table(others)
         yield "</details>"
