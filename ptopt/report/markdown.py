@@ -98,9 +98,11 @@ def _finding(review: Review, finding: Finding) -> Iterable[str]:
         notes.append(f"**Wrong if:** {markdown_text(wrong)}")
     if finding.assumes:
         notes.append(f"**Assumes:** {markdown_text(assumed(finding))}")
-    notes += [also.markdown() for also in others if also.rule]
     if notes:
         yield "  \n".join(notes)
+    of_others = [also.markdown() for also in others if also.rule]
+    if of_others:
+        yield _bullets(of_others)
 
 
 def _fixed_lines(review: Review, finding: Finding) -> str:

@@ -117,8 +117,8 @@ def test_a_place_of_another_rule_is_named_with_its_rule_and_its_statement() -> N
     page = "https://github.com/ptopt/ptopt/blob/main/docs/rules/tensor-logged-every-step.md"
     assert (
         "- Also at line 11\n"
-        "- Also PTO999 rule\\_of\\_others here: `total` grows.\n"
-        f"- Also [PTO104 tensor-logged-every-step](<{page}>) at line 11: `print(loss)` waits, too. Wrong if: it is `rare`\n"
+        "- Also PTO999 rule\\_of\\_others here\n  - `total` grows.\n"
+        f"- Also [PTO104 tensor-logged-every-step](<{page}>) at line 11\n  - `print(loss)` waits, too.\n  - Wrong if: it is `rare`\n"
     ) in text
 
 
