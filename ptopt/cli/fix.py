@@ -30,6 +30,7 @@ class _Outcome:
     """What came of all files together, in findings as `check` counts them."""
 
     files: int = 0  # that were fixed
+    found: list[Finding] = field(default_factory=list)  # before anything was fixed
     fixed: list[Finding] = field(default_factory=list)
     more: list[Finding] = field(default_factory=list)  # fixed, too: what only other fixes brought up
     left: list[Finding] = field(default_factory=list)
@@ -126,9 +127,11 @@ def fix(
             # counted as `check` counts
             remaining = review_one(whole_file(file.path, result.after), True).findings if result.left else ()
             outcome.left += remaining
+            outcome.found += () if result.fixed else remaining
         else:
             shown = frozenset((p.rule, p.span.start) for finding in listed for p in finding.places())
             result = fix_file(file, review_one, unsafe=unsafe, most_rounds=1, shown=shown)
+            outcome.found += listed
             outcome.left += _at(listed, shown.difference(*(each.places for each in result.rounds)))
         if stdin is not None:
             after = result.after
@@ -139,6 +142,7 @@ def fix(
                 review_one(whole_file(file.path, each.before), True).findings if listed is None else listed
             )
             here = _at(several, each.places)
+            outcome.found += several if listed is None and not number else ()
             (outcome.more if number else outcome.fixed).extend(here)
             if listed is None and len(result.rounds) == 1:
                 outcome.beside += max(0, places_of(remaining) + places_of(here) - places_of(several))
@@ -167,23 +171,29 @@ def fix(
 
 def _summary(outcome: _Outcome, diff: bool, unsafe: bool, shows: str) -> str:
     """What was fixed and what is left, on one line; `shows` is the command that lists the latter."""
-    from ptopt.findings import Safety
+    from ptopt.findings import Safety, places_of
     from ptopt.ranking import across_files
     from ptopt.report.text import code_span, count, counted
 
     done = "Nothing to fix"
+    found, fixed, left = map(across_files, (outcome.found, outcome.fixed, outcome.left))
+    # A finding of which some places are fixed is fixed and left: then places are counted, which are one or the other.
+    in_places = bool(fixed) and any(
+        number(fixed) + number(left) != number(found) for number in (len, places_of)
+    )
     if outcome.files:
-        fixed = counted(across_files(outcome.fixed))
-        done = f"{'Would fix' if diff else 'Fixed'} {fixed} in {count(outcome.files, 'file')}"
+        several = f"{count(len(fixed), 'finding')} at {places_of(fixed):,} of {count(places_of(found), 'place')}"
+        amount = several if in_places else counted(fixed)
+        done = f"{'Would fix' if diff else 'Fixed'} {amount} in {count(outcome.files, 'file')}"
     if outcome.more:
         done += f", and {counted(across_files(outcome.more))} that these fixes brought up"
-    left = across_files(outcome.left)
-    rest = [f"{counted(left)} left"] if left else []
+    rest = [f"{count(places_of(left), 'place') if in_places else counted(left)} left"] if left else []
     if outcome.beside:
-        rest.append(f"of them {count(outcome.beside, 'place')} with a second finding, beside the fixed one")
+        rest.append(f"{outcome.beside:,} of them with another finding than the fixed one")
     assuming = sum(1 for finding in left if finding.fix is not None and finding.fix.safety is Safety.UNSAFE)
     if assuming and not unsafe:
-        rest.append(f"{assuming:,} with an unsafe fix (`--unsafe`)")
+        unit = count(assuming, "finding") if in_places else f"{assuming:,}"
+        rest.append(f"{unit} with an unsafe fix (`--unsafe`)")
     if outcome.hidden and not outcome.files:
         rest.append(f"{count(outcome.hidden, 'place')} left out (`--min-confidence 0`)")
     if outcome.lost:
