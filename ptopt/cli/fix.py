@@ -182,7 +182,9 @@ def _summary(outcome: _Outcome, diff: bool, unsafe: bool, shows: str) -> str:
         number(fixed) + number(left) != number(found) for number in (len, places_of)
     )
     if outcome.files:
-        several = f"{count(len(fixed), 'finding')} at {places_of(fixed):,} of {count(places_of(found), 'place')}"
+        several = (
+            f"{count(len(fixed), 'finding')} at {places_of(fixed):,} of {count(places_of(found), 'place')}"
+        )
         amount = several if in_places else counted(fixed)
         done = f"{'Would fix' if diff else 'Fixed'} {amount} in {count(outcome.files, 'file')}"
     if outcome.more:

@@ -211,7 +211,9 @@ DETECT = (
 
 def test_what_is_fixed_and_left_adds_up_to_what_check_finds(tmp_path: Path) -> None:
     """A place that is fixed and has another finding is both, and said to be both."""
-    code = "\n\n".join(["import torch\n", DETECT.format("one"), DETECT.format("two"), OPS.partition("import torch\n")[2]])
+    code = "\n\n".join(
+        ["import torch\n", DETECT.format("one"), DETECT.format("two"), OPS.partition("import torch\n")[2]]
+    )
     (tmp_path / "a.py").write_text(code)
     said = run("check", tmp_path, "--min-confidence", "0").stdout
     found = re.search(r"\d+ performance findings at (\d+) places", said)

@@ -10,6 +10,7 @@ from importlib import resources
 from ptopt import __version__
 from ptopt.audit.values import Audit, EntryPoint, Gap, Level, Measure, Place, State, Step, Weighed
 from ptopt.findings import Impact
+from ptopt.report.audit.cells import in_cells
 from ptopt.report.audit.text import (
     HEADINGS,
     NO_FIGURE,
@@ -22,12 +23,13 @@ from ptopt.report.audit.text import (
     of_level,
     outcome,
     reading,
+    stands,
     started,
     static_row,
     tally,
 )
 from ptopt.report.gains import condition, in_short
-from ptopt.report.text import one_line, place, rule_link, split_code
+from ptopt.report.text import one_line, rule_link, split_code
 
 _LINK = re.compile(r"https://[\w.~/%#?=&+:-]+", re.A)
 _TO_DO = (State.OFF, State.UNKNOWN)  # the rows that somebody may act on; a narrow page folds the others
@@ -35,6 +37,7 @@ _CLASS = {State.ON: "on", State.OFF: "off", State.UNKNOWN: "unknown", State.NOT_
 
 
 def render(audit: Audit) -> str:
+    audit = in_cells(audit)
     style = (resources.files(__name__.rpartition(".")[0]) / "audit.css").read_text(encoding="utf-8")
     body = "\n".join(_body(audit))
     return (
@@ -117,7 +120,7 @@ def _finding(weighed: Weighed) -> Iterator[str]:
     finding = weighed.finding
     page = rule_link(finding.rule)
     about = f' <a href="{escape(page)}">about this rule</a>' if _LINK.fullmatch(page) else ""
-    yield f'<p class="places"><code>{_text(place(finding.path, finding.span))}</code></p><p>{_prose(finding.message)}</p>'
+    yield f'<p class="places"><code>{_text(stands(weighed))}</code></p><p>{_prose(finding.message)}</p>'
     yield from _places(weighed.also)
     yield from _ranges(finding.impact, no_figure(finding))
     if finding.when_wrong:

@@ -10,7 +10,7 @@ from ptopt.audit.values import Audit, EntryPoint, Gap, Level, Measure, Place, St
 from ptopt.findings import Finding
 from ptopt.impact import of_rule, on_a_cpu
 from ptopt.report.gains import condition, in_short
-from ptopt.report.text import count
+from ptopt.report.text import count, place
 
 SYMBOLS = {State.ON: "on", State.OFF: "off", State.UNKNOWN: "unknown", State.NOT_APPLICABLE: "n/a"}
 HEADINGS = {Level.CRITICAL: "Critical", Level.MODERATE: "Moderate", Level.LOW: "Low"}
@@ -49,6 +49,11 @@ def names(paths: Sequence[str]) -> str:
     """A few paths, and how many more."""
     rest = f" and {len(paths) - _NAMED} more" if len(paths) > _NAMED else ""
     return ", ".join(paths[:_NAMED]) + rest
+
+
+def stands(weighed: Weighed) -> str:
+    """`train.py:12-14`; in a notebook by cell."""
+    return weighed.at or place(weighed.finding.path, weighed.finding.span)
 
 
 def places(found: Iterable[Place]) -> str:
