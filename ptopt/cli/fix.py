@@ -63,19 +63,57 @@ def fix(
     Without PATHS it is the current folder, with --base the whole repository; - reads a file from stdin and writes it
     to stdout.
     """
-    from ptopt.baseline import read_baseline
-    from ptopt.change import whole_file
-    from ptopt.findings import NotReviewed, places_of
-    from ptopt.fixes import fix_file
-    from ptopt.inputs import change_between, neighbours_in, repository_root
-    from ptopt.review import review_files
+    from ptopt.inputs import repository_root
 
-    known = read_baseline(baseline)
     if base is not None and stdin is not None:
         raise click.UsageError("--base needs files, not stdin")
     named = click.get_current_context().get_parameter_source("paths") is ParameterSource.COMMANDLINE
     if base is not None and not named:  # what `ptopt review` looks at from here
         paths = (repository_root(Path(".")),)
+    outcome, broken = apply_fixes(
+        paths, settings, unsafe=unsafe, diff=diff, base=base, baseline=baseline, stdin=stdin
+    )
+    shows = ["ptopt", "check"] if base is None else ["ptopt", "review", "--base", base]
+    same = settings.arguments() + ([] if baseline is None else ["--baseline", str(baseline)])
+    summary = _summary(outcome, diff, unsafe, shlex.join([*shows, *same]))
+    click.echo(summary, err=diff or stdin is not None)
+    if settings.exit_code:
+        name_broken(broken)
+        if outcome.files or outcome.left or broken:
+            click.get_current_context().exit(1)
+
+
+def fix_before_check(
+    paths: Sequence[Path], settings: Settings, *, unsafe: bool, baseline: Path | None
+) -> None:
+    """What `check --fix` does before it reviews what is left. What was fixed is said on stderr, beside the report."""
+    outcome, _ = apply_fixes(paths, settings, unsafe=unsafe, baseline=baseline, quiet=True)
+    click.echo(f"{_done(outcome, False)}.", err=True)
+
+
+def apply_fixes(
+    paths: Sequence[Path],
+    settings: Settings,
+    *,
+    unsafe: bool,
+    diff: bool = False,
+    base: str | None = None,
+    baseline: Path | None = None,
+    stdin: Stdin | None = None,
+    quiet: bool = False,
+) -> tuple[_Outcome, set[NotReviewed]]:
+    """Write the fixes, or with `diff` print them; what came of it, and the files that do not parse.
+
+    Each file that was written gets a line, unless `quiet`.
+    """
+    from ptopt.baseline import read_baseline
+    from ptopt.change import whole_file
+    from ptopt.findings import NotReviewed, places_of
+    from ptopt.fixes import fix_file
+    from ptopt.inputs import change_between, neighbours_in
+    from ptopt.review import review_files
+
+    known = read_baseline(baseline)
     root, files, config, facts, skipped = stream(paths, settings, stdin, baseline)
     near = neighbours_in(root)
     change = None if base is None else change_between(root, base)
@@ -151,7 +189,8 @@ def fix(
             _write_diff(result)
         elif stdin is None:
             write_to(root, result)
-            write(fixed_rules(result, path_from_here(root)))
+            if not quiet:
+                write(fixed_rules(result, path_from_here(root)))
     if stdin is not None and not diff:
         click.echo(after, nl=False)
     lost.update(item.path for item in skipped)
@@ -159,14 +198,7 @@ def fix(
         lost &= {*changed, *(item.path for item in change.not_reviewed)}
     outcome.lost = len(lost)
     outcome.hidden = sum(hidden.values())
-    shows = ["ptopt", "check"] if base is None else ["ptopt", "review", "--base", base]
-    same = settings.arguments() + ([] if baseline is None else ["--baseline", str(baseline)])
-    summary = _summary(outcome, diff, unsafe, shlex.join([*shows, *same]))
-    click.echo(summary, err=diff or stdin is not None)
-    if settings.exit_code:
-        name_broken(broken)
-        if outcome.files or outcome.left or broken:
-            click.get_current_context().exit(1)
+    return outcome, broken
 
 
 def _summary(outcome: _Outcome, diff: bool, unsafe: bool, shows: str) -> str:
@@ -175,20 +207,8 @@ def _summary(outcome: _Outcome, diff: bool, unsafe: bool, shows: str) -> str:
     from ptopt.ranking import across_files
     from ptopt.report.text import code_span, count, counted
 
-    done = "Nothing to fix"
-    found, fixed, left = map(across_files, (outcome.found, outcome.fixed, outcome.left))
-    # A finding of which some places are fixed is fixed and left: then places are counted, which are one or the other.
-    in_places = bool(fixed) and any(
-        number(fixed) + number(left) != number(found) for number in (len, places_of)
-    )
-    if outcome.files:
-        several = (
-            f"{count(len(fixed), 'finding')} at {places_of(fixed):,} of {count(places_of(found), 'place')}"
-        )
-        amount = several if in_places else counted(fixed)
-        done = f"{'Would fix' if diff else 'Fixed'} {amount} in {count(outcome.files, 'file')}"
-    if outcome.more:
-        done += f", and {counted(across_files(outcome.more))} that these fixes brought up"
+    done = _done(outcome, diff)
+    left, in_places = across_files(outcome.left), _in_places(outcome)
     rest = [f"{count(places_of(left), 'place') if in_places else counted(left)} left"] if left else []
     if outcome.beside:
         rest.append(f"{outcome.beside:,} of them with another finding than the fixed one")
@@ -201,6 +221,30 @@ def _summary(outcome: _Outcome, diff: bool, unsafe: bool, shows: str) -> str:
     if outcome.lost:
         rest.append(f"{count(outcome.lost, 'file')} not reviewed")
     return f"{done}; {', '.join(rest)}, see {code_span(shows)}." if rest else f"{done}."
+
+
+def _done(outcome: _Outcome, diff: bool) -> str:
+    """What was fixed, without the full stop."""
+    from ptopt.findings import places_of
+    from ptopt.ranking import across_files
+    from ptopt.report.text import count, counted
+
+    if not outcome.files:
+        return "Nothing to fix"
+    fixed, found = across_files(outcome.fixed), across_files(outcome.found)
+    several = f"{count(len(fixed), 'finding')} at {places_of(fixed):,} of {count(places_of(found), 'place')}"
+    amount = several if _in_places(outcome) else counted(fixed)
+    more = f", and {counted(across_files(outcome.more))} that these fixes brought up" if outcome.more else ""
+    return f"{'Would fix' if diff else 'Fixed'} {amount} in {count(outcome.files, 'file')}{more}"
+
+
+def _in_places(outcome: _Outcome) -> bool:
+    """Are places counted? A finding of which some are fixed is both fixed and left; of places that is rare, and said."""
+    from ptopt.findings import places_of
+    from ptopt.ranking import across_files
+
+    found, fixed, left = map(across_files, (outcome.found, outcome.fixed, outcome.left))
+    return bool(fixed) and any(number(fixed) + number(left) != number(found) for number in (len, places_of))
 
 
 def _at(findings: Iterable[Finding], spots: Collection[Spot]) -> list[Finding]:

@@ -222,3 +222,29 @@ def test_what_is_fixed_and_left_adds_up_to_what_check_finds(tmp_path: Path) -> N
     assert found is not None and of is not None, (said, done)
     fixed, total, left, beside = map(int, of.groups())
     assert beside and total == int(found[1]) == fixed + left - beside
+
+
+def test_check_fixes_what_fix_fixes_and_reports_what_is_left(tree: Path) -> None:
+    """As `ruff check --fix`: the exit status is that of what is left."""
+    once = run("check", tree, "--exit-code").stdout
+    assert "log-of-softmax" in once and "item-every-step" in once
+    done = command("check", tree, "--fix", "--exit-code", "--format", "concise")
+    assert done.returncode == 1
+    assert done.stderr.decode().startswith("Fixed 1 finding at 2 places in 1 file.\n")
+    assert "log_softmax" in (tree / "ops.py").read_text() and (tree / "train.py").read_text() == TRAIN
+    left = done.stdout.decode()
+    assert "PTO407" not in left and "PTO101" in left and "1 performance finding in" in left
+    done = command("check", tree, "--fix", "--unsafe-fixes", "--exit-code")
+    assert done.returncode == 0, done.stdout.decode()
+    assert "total += loss.detach()" in (tree / "train.py").read_text()
+    again = command("check", tree, "--fix", "--exit-code")
+    assert again.returncode == 0 and again.stderr.decode() == "Nothing to fix.\n"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [("--unsafe-fixes",), ("--fix", "--add-suppressions"), ("--fix", "--write-baseline", "b.json")],
+)
+def test_options_that_contradict_fixing_in_a_check(tree: Path, options: tuple[str, ...]) -> None:
+    assert run("check", tree, *options).exit_code == 2
+    assert "log_softmax" not in (tree / "ops.py").read_text()

@@ -176,7 +176,10 @@ def test_a_comment_away_from_its_finding_names_the_line() -> None:
     comment = draft(reviewed(found), change_of(changed(SOURCE)), found)
     assert comment is not None
     assert (comment.start_line, comment.line) == (None, 4)
-    assert "\nOn lines 10-11 (the comment stands where its suggestion changes the code): `loss.item()` makes" in comment.body
+    assert (
+        "\nOn lines 10-11 (the comment stands where its suggestion changes the code): `loss.item()` makes"
+        in comment.body
+    )
 
 
 def test_off_the_hunks_the_line_of_the_change_that_proves_it() -> None:
@@ -184,7 +187,10 @@ def test_off_the_hunks_the_line_of_the_change_that_proves_it() -> None:
     comment = draft(reviewed(ITEM), change_of(file), ITEM)
     assert comment is not None
     assert comment.line == 8
-    assert "\nOn line 10 (the comment stands where the change brings it about): `loss.item()` makes" in comment.body
+    assert (
+        "\nOn line 10 (the comment stands where the change brings it about): `loss.item()` makes"
+        in comment.body
+    )
     assert "```diff\n" in comment.body
 
 
