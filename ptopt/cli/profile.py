@@ -58,9 +58,9 @@ def profile(
     """
     import importlib
 
-    from ptopt.profiles.built import built
     from ptopt.profiles.lines import named_lines
     from ptopt.profiles.snapshot import Memory
+    from ptopt.source.built import built
 
     with user_errors():
         files = _code(code)

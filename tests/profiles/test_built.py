@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from ptopt.profiles.built import Built, built
+from ptopt.profiles.built import Built
 from ptopt.profiles.verdict import verdict
+from ptopt.source.built import built
 from tests.cli.command import run, unwrapped
 from tests.profiles.traces import CODE, DATA, event, profile
 
