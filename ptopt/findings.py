@@ -304,6 +304,7 @@ class Review:
     sources: dict[str, str] | None = None
     dropped: tuple[Finding, ...] = ()  # those of the rules that the model moved below the threshold
     model: ModelRecord | None = None  # None: reviewed without a model
+    apart: bool = False  # each place of each rule is a finding by itself, as fixes are run
     muted: tuple[Finding, ...] = ()  # ignored in this pull request with `/ptopt ignore`
     quieted: tuple[Finding, ...] = ()  # below the threshold by the feedback of the repository
     cells: Mapping[str, Mapping[int, tuple[int, int]]] = field(

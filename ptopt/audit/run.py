@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from ptopt.audit.audit import audit, training_scripts
+from ptopt.audit.audit import Scripts, audit, training_scripts
 from ptopt.audit.values import Audit, EntryPoint, Level, ModelReading
 from ptopt.change import ChangedFile, whole_file
 from ptopt.findings import Condition
@@ -17,10 +17,11 @@ from ptopt.project.naming import Naming, may_name
 from ptopt.project.surroundings import with_surroundings
 from ptopt.ranker.model import threshold
 from ptopt.review import review_files
+from ptopt.source.notebook import cell_lines
 
 if TYPE_CHECKING:
     from ptopt.config import Config
-    from ptopt.findings import Finding, NotReviewed
+    from ptopt.findings import Finding, NotReviewed, Review
     from ptopt.inspection import Inspect
     from ptopt.project.facts import ProjectFacts
 
@@ -112,7 +113,8 @@ def audit_of(
         findings=tuple(f for f in (*review.findings, *more.findings) if _OTHERS.isdisjoint(f.missed)),
         not_reviewed=(*review.not_reviewed, *more.not_reviewed),
     )
-    audited = audit(name, scripts, known, review, sure)
+    cells = _cells(files, review, scripts)
+    audited = dataclasses.replace(audit(name, scripts, known, review, sure), cells=cells)
     if reader is None:
         return audited
     weighty = [weighed.finding for weighed in audited.findings if weighed.level in _DOUBTED]
@@ -120,4 +122,13 @@ def audit_of(
     if refuted:
         left = tuple(finding for finding in review.findings if finding not in refuted)
         audited = audit(name, scripts, known, dataclasses.replace(review, findings=left), sure)
-    return dataclasses.replace(audited, model=reader.reading())
+    return dataclasses.replace(audited, model=reader.reading(), cells=cells)
+
+
+def _cells(
+    files: Mapping[str, bytes], review: Review, scripts: Scripts
+) -> dict[str, dict[int, tuple[int, int]]]:
+    """The lines of the notebooks that train or have a finding, by cell."""
+    paths = {path for entry in scripts.entries for path in (entry.path, *entry.modules)}
+    paths |= {finding.path for finding in review.findings}
+    return {path: cell_lines(files[path]) for path in paths if path.endswith(".ipynb") and path in files}

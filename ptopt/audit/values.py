@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from ptopt.findings import Finding, Impact, NotReviewed
 from ptopt.project.added import Added
@@ -25,9 +26,12 @@ class State(str, enum.Enum):
 class Place:
     path: str
     line: int
+    cell: tuple[int, int] | None = None  # of a notebook: its number, and the line in it
 
     def __str__(self) -> str:
-        return f"{self.path}:{self.line}"
+        """As a review names it: `train.py:12`, `train.ipynb:cell 2:5`."""
+        at = self.line if self.cell is None else f"cell {self.cell[0]}:{self.cell[1]}"
+        return f"{self.path}:{at}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +95,7 @@ class Weighed:
     level: Level
     reason: str
     also: tuple[Place, ...] = ()  # where else the same is said, word for word
+    at: str = ""  # where it stands, in words
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,3 +169,6 @@ class Audit:
     not_judged: tuple[str, ...] = ()
     not_reviewed: tuple[NotReviewed, ...] = ()
     model: ModelReading | None = None  # None: the static audit alone
+    cells: Mapping[str, Mapping[int, tuple[int, int]]] = field(
+        default_factory=dict
+    )  # notebook -> line on disk -> (cell, line in the cell)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from ptopt.audit.measures.running import RECORDS_GRAPH
@@ -41,10 +41,18 @@ def weighed(finding: Finding, sure: float, entries: tuple[EntryPoint, ...]) -> W
         finding.severity is Severity.HIGH and often
     ):  # what a review calls high is not below advice of one line
         return Weighed(finding, Level.CRITICAL, "on every step" if each_step else "for each batch")
+    if finding.severity is Severity.HIGH and _of_unknown_frequency(features):
+        return Weighed(finding, Level.MODERATE, "how often it runs is not known")
     if finding.severity is not Severity.LOW and often:
         how = "on every step" if each_step else "for each batch"
         return Weighed(finding, Level.MODERATE, how)
     return Weighed(finding, Level.LOW, "little each time" if often else "seldom, or unknown how often")
+
+
+def _of_unknown_frequency(features: Mapping[str, float]) -> bool:
+    """Is it code of which nothing tells how often it runs, such as the handler of a request?"""
+    seldom = (features.get(f"often:{word}") for word in ("rarely", "once", "epoch"))
+    return any(name.startswith("often:") for name in features) and not any(seldom)
 
 
 def folded(findings: Iterable[Weighed]) -> tuple[Weighed, ...]:

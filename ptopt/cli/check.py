@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ptopt.cli.files import progress, stream, write_to
+from ptopt.cli.fix import fix_before_check
 from ptopt.cli.model import review_with
 from ptopt.cli.options import (
     ModelChoice,
@@ -45,6 +46,10 @@ _REASON = "not reviewed yet"  # of a suppression that `--add-suppressions` write
     "--add-suppressions", is_flag=True, help="Write a comment that suppresses it above each finding."
 )
 @click.option("--reason", metavar="TEXT", help=f"The reason in these comments.  [default: {_REASON}]")
+@click.option(
+    "--fix", is_flag=True, help="Apply the safe fixes as `ptopt fix` does, and report what is left."
+)
+@click.option("--unsafe-fixes", is_flag=True, help="With --fix: also those that rest on a stated assumption.")
 @profile_option
 @output_options
 @model_options
@@ -55,6 +60,8 @@ def check(
     write_baseline: Path | None,
     add_suppressions: bool,
     reason: str | None,
+    fix: bool,
+    unsafe_fixes: bool,
     profiles: Sequence[Path],
     output: Output,
     model: ModelChoice,
@@ -75,14 +82,20 @@ def check(
         raise click.UsageError("--reason goes with --add-suppressions")
     if reason is not None and not reason.isprintable():
         raise click.UsageError("--reason takes one line of text")
-    if stdin is not None and (add_suppressions or write_baseline is not None):
-        raise click.UsageError("--write-baseline and --add-suppressions need files, not stdin")
+    if stdin is not None and (add_suppressions or fix or write_baseline is not None):
+        raise click.UsageError("--fix, --write-baseline and --add-suppressions need files, not stdin")
+    if unsafe_fixes and not fix:
+        raise click.UsageError("--unsafe-fixes goes with --fix")
+    if fix and (add_suppressions or write_baseline is not None):
+        raise click.UsageError("--fix cannot be combined with --write-baseline or --add-suppressions")
     if write_baseline is not None:
         _write_baseline(paths, write_baseline, settings)
         return
     if add_suppressions:
         _add_suppressions(paths, known, settings, _REASON if reason is None else reason)
         return
+    if fix:
+        fix_before_check(paths, settings, unsafe=unsafe_fixes, baseline=baseline)
     root, files, config, facts, skipped = stream(paths, settings, stdin, baseline)
     runs = runs_in(profiles)
     kept = Kept(runs)

@@ -30,6 +30,7 @@ class _Outcome:
     """What came of all files together, in findings as `check` counts them."""
 
     files: int = 0  # that were fixed
+    found: list[Finding] = field(default_factory=list)  # before anything was fixed
     fixed: list[Finding] = field(default_factory=list)
     more: list[Finding] = field(default_factory=list)  # fixed, too: what only other fixes brought up
     left: list[Finding] = field(default_factory=list)
@@ -62,19 +63,57 @@ def fix(
     Without PATHS it is the current folder, with --base the whole repository; - reads a file from stdin and writes it
     to stdout.
     """
-    from ptopt.baseline import read_baseline
-    from ptopt.change import whole_file
-    from ptopt.findings import NotReviewed, places_of
-    from ptopt.fixes import fix_file
-    from ptopt.inputs import change_between, neighbours_in, repository_root
-    from ptopt.review import review_files
+    from ptopt.inputs import repository_root
 
-    known = read_baseline(baseline)
     if base is not None and stdin is not None:
         raise click.UsageError("--base needs files, not stdin")
     named = click.get_current_context().get_parameter_source("paths") is ParameterSource.COMMANDLINE
     if base is not None and not named:  # what `ptopt review` looks at from here
         paths = (repository_root(Path(".")),)
+    outcome, broken = apply_fixes(
+        paths, settings, unsafe=unsafe, diff=diff, base=base, baseline=baseline, stdin=stdin
+    )
+    shows = ["ptopt", "check"] if base is None else ["ptopt", "review", "--base", base]
+    same = settings.arguments() + ([] if baseline is None else ["--baseline", str(baseline)])
+    summary = _summary(outcome, diff, unsafe, shlex.join([*shows, *same]))
+    click.echo(summary, err=diff or stdin is not None)
+    if settings.exit_code:
+        name_broken(broken)
+        if outcome.files or outcome.left or broken:
+            click.get_current_context().exit(1)
+
+
+def fix_before_check(
+    paths: Sequence[Path], settings: Settings, *, unsafe: bool, baseline: Path | None
+) -> None:
+    """What `check --fix` does before it reviews what is left. What was fixed is said on stderr, beside the report."""
+    outcome, _ = apply_fixes(paths, settings, unsafe=unsafe, baseline=baseline, quiet=True)
+    click.echo(f"{_done(outcome, False)}.", err=True)
+
+
+def apply_fixes(
+    paths: Sequence[Path],
+    settings: Settings,
+    *,
+    unsafe: bool,
+    diff: bool = False,
+    base: str | None = None,
+    baseline: Path | None = None,
+    stdin: Stdin | None = None,
+    quiet: bool = False,
+) -> tuple[_Outcome, set[NotReviewed]]:
+    """Write the fixes, or with `diff` print them; what came of it, and the files that do not parse.
+
+    Each file that was written gets a line, unless `quiet`.
+    """
+    from ptopt.baseline import read_baseline
+    from ptopt.change import whole_file
+    from ptopt.findings import NotReviewed, places_of
+    from ptopt.fixes import fix_file
+    from ptopt.inputs import change_between, neighbours_in
+    from ptopt.review import review_files
+
+    known = read_baseline(baseline)
     root, files, config, facts, skipped = stream(paths, settings, stdin, baseline)
     near = neighbours_in(root)
     change = None if base is None else change_between(root, base)
@@ -126,9 +165,11 @@ def fix(
             # counted as `check` counts
             remaining = review_one(whole_file(file.path, result.after), True).findings if result.left else ()
             outcome.left += remaining
+            outcome.found += () if result.fixed else remaining
         else:
             shown = frozenset((p.rule, p.span.start) for finding in listed for p in finding.places())
             result = fix_file(file, review_one, unsafe=unsafe, most_rounds=1, shown=shown)
+            outcome.found += listed
             outcome.left += _at(listed, shown.difference(*(each.places for each in result.rounds)))
         if stdin is not None:
             after = result.after
@@ -139,6 +180,7 @@ def fix(
                 review_one(whole_file(file.path, each.before), True).findings if listed is None else listed
             )
             here = _at(several, each.places)
+            outcome.found += several if listed is None and not number else ()
             (outcome.more if number else outcome.fixed).extend(here)
             if listed is None and len(result.rounds) == 1:
                 outcome.beside += max(0, places_of(remaining) + places_of(here) - places_of(several))
@@ -147,7 +189,8 @@ def fix(
             _write_diff(result)
         elif stdin is None:
             write_to(root, result)
-            write(fixed_rules(result, path_from_here(root)))
+            if not quiet:
+                write(fixed_rules(result, path_from_here(root)))
     if stdin is not None and not diff:
         click.echo(after, nl=False)
     lost.update(item.path for item in skipped)
@@ -155,40 +198,53 @@ def fix(
         lost &= {*changed, *(item.path for item in change.not_reviewed)}
     outcome.lost = len(lost)
     outcome.hidden = sum(hidden.values())
-    shows = ["ptopt", "check"] if base is None else ["ptopt", "review", "--base", base]
-    same = settings.arguments() + ([] if baseline is None else ["--baseline", str(baseline)])
-    summary = _summary(outcome, diff, unsafe, shlex.join([*shows, *same]))
-    click.echo(summary, err=diff or stdin is not None)
-    if settings.exit_code:
-        name_broken(broken)
-        if outcome.files or outcome.left or broken:
-            click.get_current_context().exit(1)
+    return outcome, broken
 
 
 def _summary(outcome: _Outcome, diff: bool, unsafe: bool, shows: str) -> str:
     """What was fixed and what is left, on one line; `shows` is the command that lists the latter."""
-    from ptopt.findings import Safety
+    from ptopt.findings import Safety, places_of
     from ptopt.ranking import across_files
     from ptopt.report.text import code_span, count, counted
 
-    done = "Nothing to fix"
-    if outcome.files:
-        fixed = counted(across_files(outcome.fixed))
-        done = f"{'Would fix' if diff else 'Fixed'} {fixed} in {count(outcome.files, 'file')}"
-    if outcome.more:
-        done += f", and {counted(across_files(outcome.more))} that these fixes brought up"
-    left = across_files(outcome.left)
-    rest = [f"{counted(left)} left"] if left else []
+    done = _done(outcome, diff)
+    left, in_places = across_files(outcome.left), _in_places(outcome)
+    rest = [f"{count(places_of(left), 'place') if in_places else counted(left)} left"] if left else []
     if outcome.beside:
-        rest.append(f"of them {count(outcome.beside, 'place')} with a second finding, beside the fixed one")
+        rest.append(f"{outcome.beside:,} of them with another finding than the fixed one")
     assuming = sum(1 for finding in left if finding.fix is not None and finding.fix.safety is Safety.UNSAFE)
     if assuming and not unsafe:
-        rest.append(f"{assuming:,} with an unsafe fix (`--unsafe`)")
+        unit = count(assuming, "finding") if in_places else f"{assuming:,}"
+        rest.append(f"{unit} with an unsafe fix (`--unsafe`)")
     if outcome.hidden and not outcome.files:
         rest.append(f"{count(outcome.hidden, 'place')} left out (`--min-confidence 0`)")
     if outcome.lost:
         rest.append(f"{count(outcome.lost, 'file')} not reviewed")
     return f"{done}; {', '.join(rest)}, see {code_span(shows)}." if rest else f"{done}."
+
+
+def _done(outcome: _Outcome, diff: bool) -> str:
+    """What was fixed, without the full stop."""
+    from ptopt.findings import places_of
+    from ptopt.ranking import across_files
+    from ptopt.report.text import count, counted
+
+    if not outcome.files:
+        return "Nothing to fix"
+    fixed, found = across_files(outcome.fixed), across_files(outcome.found)
+    several = f"{count(len(fixed), 'finding')} at {places_of(fixed):,} of {count(places_of(found), 'place')}"
+    amount = several if _in_places(outcome) else counted(fixed)
+    more = f", and {counted(across_files(outcome.more))} that these fixes brought up" if outcome.more else ""
+    return f"{'Would fix' if diff else 'Fixed'} {amount} in {count(outcome.files, 'file')}{more}"
+
+
+def _in_places(outcome: _Outcome) -> bool:
+    """Are places counted? A finding of which some are fixed is both fixed and left; of places that is rare, and said."""
+    from ptopt.findings import places_of
+    from ptopt.ranking import across_files
+
+    found, fixed, left = map(across_files, (outcome.found, outcome.fixed, outcome.left))
+    return bool(fixed) and any(number(fixed) + number(left) != number(found) for number in (len, places_of))
 
 
 def _at(findings: Iterable[Finding], spots: Collection[Spot]) -> list[Finding]:

@@ -60,6 +60,7 @@ def profile(
 
     from ptopt.profiles.lines import named_lines
     from ptopt.profiles.snapshot import Memory
+    from ptopt.source.built import built
 
     with user_errors():
         files = _code(code)
@@ -68,7 +69,8 @@ def profile(
         runs = [one for one in found if not isinstance(one, Memory)]
         review = _review(code, runs, files)
         module = importlib.import_module(f"ptopt.report.profile_{format_}")
-        how: dict[str, Any] = {"most": top}
+        named = {line.path for _, lines in pairs for line in lines}
+        how: dict[str, Any] = {"most": top, "built": built(files, named)}
         if format_ == "json":
             how["review"] = review
         elif format_ == "terminal" and output is None:

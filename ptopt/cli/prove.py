@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -47,6 +48,6 @@ def prove(
         progress(files, None), config=config, facts=facts, limit_to_change=False, one_per_cause=False,
         neighbours=neighbours_in(root),
     )  # fmt: skip
-    found = limited(found, output.budget, skipped)
+    found = dataclasses.replace(limited(found, output.budget, skipped), apart=True)
     with Session() as session:
         report(proved(found, session, given), output, settings, root)

@@ -143,7 +143,9 @@ def _can_be_shown(new: list[str]) -> bool:
 def _body(review: Review, finding: Finding, at: Span, offer: Suggestion | None) -> str:
     far = at.end < finding.span.start or finding.span.end < at.start
     several = finding.span.start < finding.span.end
-    where = f"{'Lines' if several else 'Line'} {lines(finding.span)}: " if far else ""
+    why = "its suggestion changes" if offer is not None else "the change brings it about"
+    named = f"On {'lines' if several else 'line'} {lines(finding.span)} (the comment stands where {why}"
+    where = f"{named}{' the code' if offer is not None else ''}): " if far else ""
     blocks = [
         str(markers.finding(finding.rule, finding.fingerprint)),
         _title(finding),

@@ -42,7 +42,13 @@ _COSTS_AS_MUCH: Mapping[str, str] = {"no-grad-removed": "evaluation-records-grap
 _SETTING_COSTS: Mapping[tuple[str, str], str] = {
     ("debugging-left-on", "detect_anomaly"): "anomaly-detection-on",
 }
-_OF_A_STEP = re.compile(r"training step|optimizer step|epoch")
+_OF_A_STEP = re.compile(r"training|optimizer step|backward pass|epoch")
+# Features of code that runs often, or in a place where no step runs, unless it is known to be part of a training step.
+_OUTSIDE_OF_STEPS = (
+    "often:evaluation", "often:step", "often:layer", "often:element", "often:in a worker", "autograd:off",
+)  # fmt: skip
+# Features of files that train, by a loop of their own or by Lightning's, and of rules about what only a training has.
+_OF_TRAINING = ("file:trains", "file:lightning", "family:optim")
 _MANY = math.log1p(100)  # iterations, in the scale of the feature: the benchmarks run thousands
 
 
@@ -82,8 +88,8 @@ def of_finding(name: str, features: Mapping[str, float]) -> tuple[Impact, ...]:
 
     What we measured on a CPU is left out unless the work is known to be done there; what we measured on a GPU, where it
     is known to be done on a CPU; both where the code shows that its loop is short; what we measured on one kind of the
-    code that the rule finds, where the code is of another; and what is a share of a training step, where the code trains
-    nothing. A range that includes a loss says nothing for the code, and is left out too.
+    code that the rule finds, where the code is of another; and a share of a training step, ours or a published one, where
+    the code is not known to be part of a training. A range that includes a loss says nothing for the code, and is left out too.
     """
     on_cpu = features.get("device:cpu", 0.0) > 0
     resembles = {"cpu": on_cpu or name in _ON_THE_HOST, "cuda": not on_cpu}
@@ -105,8 +111,14 @@ def of_finding(name: str, features: Mapping[str, float]) -> tuple[Impact, ...]:
 
 
 def _is_no_step(features: Mapping[str, float]) -> bool:
-    """Does the code surely run outside of a training step?"""
-    if "often:in training" not in features or features["often:in training"] > 0:
-        return False
-    outside = ("often:evaluation", "autograd:off")
-    return any(features.get(name, 0.0) > 0 for name in outside) or features.get("file:trains") == 0.0
+    """Is the code, as far as its features tell, no part of a training step and nothing that one is set up with?
+
+    A feature that is 0 is left out of `features`, so what is not named does not hold.
+    """
+
+    def has(*names: str) -> bool:
+        return any(features.get(name, 0.0) > 0 for name in names)
+
+    if has("often:in training") or not any(name.startswith("often:") for name in features):
+        return False  # the latter: a configuration, which is about a training where its rule says so
+    return has(*_OUTSIDE_OF_STEPS) or not has(*_OF_TRAINING)

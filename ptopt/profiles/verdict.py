@@ -7,16 +7,18 @@ kernels do.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from ptopt.profiles.built import NOT_KNOWN, Built
 from ptopt.profiles.profile import Profile
 
 UTILISATION = 0.85
 LOADING = 0.05
 LOST = 1 - UTILISATION  # of a step, to loading, idle time, communication and copies together
 DOMINANT = 0.60  # of the time of kernels, or of operators
+_NAMED = 3  # places of a change
 _CLOSE = 0.8  # the second loss, as a share of the first, from which on none is the bottleneck
 
 Kind = Literal["data", "host", "communication", "memory", "compute", "none"]
@@ -63,20 +65,20 @@ def targets(profile: Profile) -> tuple[Target, ...]:
     return (Target("GPU utilisation", profile.utilisation, UTILISATION, at_least=True), loading)
 
 
-def verdict(profile: Profile) -> Verdict:
-    """What bounds the run."""
+def verdict(profile: Profile, built: Built = NOT_KNOWN) -> Verdict:
+    """What bounds the run. `built`: where the code builds what a change is about, so that the change names the line."""
     shares = profile.shares
     losses = sorted(((shares[part], kind, part) for part, kind in _LOSSES.items()), reverse=True)
     if sum(share for share, _, _ in losses) <= LOST:
-        return _by_work(profile)
+        return _by_work(profile, built)
     (first, kind, part), (second, other, next_part) = losses[:2]
     if second >= _CLOSE * first:
         both = f"{_loss(profile, part)}, and {_loss(profile, next_part)}"
-        return Verdict("none", both, (*_changes(profile, kind), *_changes(profile, other)))
-    return Verdict(kind, _loss(profile, part), tuple(_changes(profile, kind)))
+        return Verdict("none", both, (*_changes(profile, kind, built), *_changes(profile, other, built)))
+    return Verdict(kind, _loss(profile, part), tuple(_changes(profile, kind, built)))
 
 
-def _by_work(profile: Profile) -> Verdict:
+def _by_work(profile: Profile, built: Built) -> Verdict:
     what = "time of kernels" if profile.device == "cuda" else "own time of operators"
     busy = "" if profile.utilisation is None else f"the GPU is {profile.utilisation:.0%} busy, and "
     if profile.products >= DOMINANT:
@@ -88,7 +90,7 @@ def _by_work(profile: Profile) -> Verdict:
     else:
         kind = "none"
         evidence = f"{busy}products take {profile.products:.0%} and what mostly moves data {profile.moving:.0%} of the {what}"
-    return Verdict(kind, evidence, tuple(_changes(profile, kind)))
+    return Verdict(kind, evidence, tuple(_changes(profile, kind, built)))
 
 
 def _loss(profile: Profile, part: str) -> str:
@@ -104,9 +106,9 @@ def _loss(profile: Profile, part: str) -> str:
     return f"in {share} no operator runs: Python and other work of the host"
 
 
-def _changes(profile: Profile, kind: Kind) -> Iterator[str]:
+def _changes(profile: Profile, kind: Kind, built: Built) -> Iterator[str]:
     if kind == "data":
-        yield "more `num_workers` of the DataLoader, so that batches are made beside the training"
+        yield f"more `num_workers` of the DataLoader{_at(built.loaders)}, so that batches are made beside the training"
         yield "less work per sample: decode, tokenize and resize once, before the training"
     elif kind == "host":
         waiting = sum(row.share for row in profile.idle if row.cause == "synchronisation")
@@ -122,7 +124,7 @@ def _changes(profile: Profile, kind: Kind) -> Iterator[str]:
             yield "copy from pinned memory without waiting (`pin_memory=True`, `non_blocking=True`), and keep on the device what is used there"
         else:
             if profile.shares["optimizer"] > 0.15:
-                yield f"a fused optimizer (`fused=True`): updates of weights take {profile.shares['optimizer']:.0%} of the step"
+                yield f"a fused optimizer (`fused=True`{_at(built.optimizers)}): updates of weights take {profile.shares['optimizer']:.0%} of the step"
             yield "fuse elementwise operators (`torch.compile`), and move less: bfloat16, no needless copies"
     elif kind == "compute":
         used = profile.kernels.tensor_cores if profile.kernels is not None else None
@@ -131,3 +133,9 @@ def _changes(profile: Profile, kind: Kind) -> Iterator[str]:
         yield "this is as it should be; what is left is less work: smaller precision, a smaller model, fewer recomputations"
     elif kind == "none":
         yield "the places below, from the top"
+
+
+def _at(places: Sequence[str]) -> str:
+    """` at train.py:12`, to stand behind what is built there; "" where that is not known."""
+    more = f" and {len(places) - _NAMED} more" if len(places) > _NAMED else ""
+    return f" at {', '.join(places[:_NAMED])}{more}" if places else ""

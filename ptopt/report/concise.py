@@ -1,4 +1,4 @@
-"""One line for each place, `path:line: rule: message`, for editors, `grep` and problem matchers; then what is not shown.
+"""One line for each place, `path:line: rule: message` (in a notebook `path:cell 2:5`), for editors, `grep` and problem matchers; then what is not shown.
 
 A place with several rules has the second one behind the first, so that there are as many lines as places are counted. The
 lines behind the places have no number behind a colon, so that no such reader takes them for places.
@@ -9,21 +9,20 @@ from __future__ import annotations
 from collections import defaultdict
 
 from ptopt.findings import Review, Span
-from ptopt.report.text import count, left_out_lines, one_line, outcome, unused, visible
+from ptopt.report.text import count, left_out_lines, one_line, outcome, unused, visible, where, with_cells
 
 
 def render(review: Review, *, quiet: bool = False) -> str:
     messages: defaultdict[tuple[str, Span], dict[str, list[str]]] = defaultdict(dict)
     for finding in review.findings:
         for place in finding.places():
-            message = one_line(place.message or finding.message)
+            message = with_cells(review, finding.path, one_line(place.message or finding.message))
             rules = messages[finding.path_of(place), place.span].setdefault(message, [])
             rules.append(f"{place.rule} {one_line(place.name)}")
-    places = sorted(
-        (visible(path), span, "; ".join(f"{', '.join(rules)}: {message}" for message, rules in there.items()))
-        for (path, span), there in messages.items()
-    )
-    lines = [f"{path}:{span.start}: {text}" for path, span, text in places]
+    lines = []
+    for (path, span), there in sorted(messages.items(), key=lambda item: (visible(item[0][0]), item[0][1])):
+        said = "; ".join(f"{', '.join(rules)}: {message}" for message, rules in there.items())
+        lines.append(f"{where(review, path, Span(span.start, span.start))}: {said}")
     return "".join(f"{line}\n" for line in (lines if quiet else [*lines, *_rest(review)]))
 
 
@@ -37,7 +36,7 @@ def _rest(review: Review) -> list[str]:
     elif review.not_reviewed:
         rest.append(f"{count(len({item.path for item in review.not_reviewed}), 'file')} not reviewed.")
     rest += [
-        f"{visible(u.path)}, line {u.line}: unused suppression of {unused(u)}."
+        f"{visible(u.path)}, {with_cells(review, u.path, f'line {u.line}')}: unused suppression of {unused(u)}."
         for u in review.unused_suppressions
     ]
     return rest

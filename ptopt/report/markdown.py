@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ptopt.findings import Finding, Review
+from ptopt.findings import Finding, Review, Span
 from ptopt.pathkind import language
 from ptopt.report.conditions import wrong_if
 from ptopt.report.gains import markdown_gain
@@ -23,7 +23,6 @@ from ptopt.report.text import (
     markdown_text,
     measured_line,
     outcome,
-    place,
     proof_line,
     unused,
     where,
@@ -43,16 +42,22 @@ def render(review: Review) -> str:
         blocks.append(markdown_text("; ".join(left_out_lines(review.left_out)) + "."))
     blocks += _details(
         f"{count(len(review.over_limit), 'finding')} not shown (comment limit reached)",
-        [f"{code_span(place(f.path, f.span))} {f.rule} {markdown_text(f.name)}" for f in review.over_limit],
+        [
+            f"{code_span(where(review, f.path, f.span))} {f.rule} {markdown_text(f.name)}"
+            for f in review.over_limit
+        ],
     )
     blocks += _details(
         f"{count(len(review.suppressed), 'finding')} suppressed",
-        [f"{code_span(place(f.path, f.span))} {f.rule} {markdown_text(f.name)}" for f in review.suppressed],
+        [
+            f"{code_span(where(review, f.path, f.span))} {f.rule} {markdown_text(f.name)}"
+            for f in review.suppressed
+        ],
     )
     blocks += _details(
         f"{count(len(review.unused_suppressions), 'unused suppression')}",
         [
-            f"{code_span(f'{u.path}:{u.line}')} {code_span(unused(u)) if u.codes else 'any rule'}"
+            f"{code_span(where(review, u.path, Span(u.line, u.line)))} {code_span(unused(u)) if u.codes else 'any rule'}"
             for u in review.unused_suppressions
         ],
     )
@@ -98,9 +103,11 @@ def _finding(review: Review, finding: Finding) -> Iterable[str]:
         notes.append(f"**Wrong if:** {markdown_text(wrong)}")
     if finding.assumes:
         notes.append(f"**Assumes:** {markdown_text(assumed(finding))}")
-    notes += [also.markdown() for also in others if also.rule]
     if notes:
         yield "  \n".join(notes)
+    of_others = [also.markdown() for also in others if also.rule]
+    if of_others:
+        yield _bullets(of_others)
 
 
 def _fixed_lines(review: Review, finding: Finding) -> str:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ptopt.findings import Finding, Impact, Place, Review, Severity
@@ -19,7 +18,7 @@ from ptopt.report.text import (
     with_cells,
 )
 
-_LINE = re.compile(r"\bline (\d+)\b")
+_STATED = 3  # statements of a rule that a comment repeats
 _LISTED = 12  # places of a rule that a comment lists before it only counts them
 
 
@@ -27,35 +26,49 @@ _LISTED = 12  # places of a rule that a comment lists before it only counts them
 class Also:
     """Other places that one rule has in a comment. That of the comment is not named again, but for milder places."""
 
-    at: str  # milder places with their severity
+    at: str  # all of them; milder places with their severity
     rule: str = ""
     name: str = ""
-    message: str = ""  # at the first of them, with the lines that it names at the others
+    said: tuple[
+        tuple[str, str], ...
+    ] = ()  # what the rule says at which of them, where it says something of its own
     when_wrong: str = ""
     impact: tuple[Impact, ...] = ()
 
     @property
-    def statement(self) -> str:
-        """In plain text: where, and what the rule says there."""
-        named = f"{self.rule} {one_line(self.name)} " if self.rule else ""
-        return f"Also {named}{self.at}{f': {one_line(self.message)}' if self.message else ''}"
+    def heading(self) -> str:
+        """In plain text: the rule, and where; where each place has its own statement these name it."""
+        return f"Also {self._named(f'{self.rule} {one_line(self.name)}')}"
+
+    @property
+    def statements(self) -> list[str]:
+        """What stands below the heading, in plain text: one place a line."""
+        return [one_line(f"{at}: {message}" if len(self.said) > 1 else message) for at, message in self.said]
 
     def plain(self) -> str:
-        if not self.rule:
-            return self.statement
+        """For formats without markup: a paragraph, and one for each further place."""
+        first, *others = self.statements or [""]
         gains = "".join(f" Gain: {gain_line(i)}." for i in self.impact)
         wrong = f" Wrong if: {one_line(self.when_wrong)}" if self.when_wrong else ""
-        return f"{self.statement}{'' if self.message else '.' * bool(gains)}{gains}{wrong}"
+        said = "\n".join([f"{self.heading}{f': {first}' if first else ''}", *others])
+        return f"{said}{'' if first else '.' * bool(gains)}{gains}{wrong}"
 
     def markdown(self, longest: int = sys.maxsize) -> str:
-        """With a link to the rule; `longest` in characters of each text."""
-        message = f": {markdown_text(cut(self.message, longest))}" if self.message else ""
+        """An item of a list, with a link to the rule and a list of its own; `longest` in characters of each text."""
+        below = [
+            f"{f'{markdown_text(at)}: ' if len(self.said) > 1 else ''}{markdown_text(cut(message, longest))}"
+            for at, message in self.said
+        ]
         if not self.rule:
-            return f"Also {markdown_text(self.at)}{message}"
-        name = linked_rule(self.rule, self.name)
-        gains = "".join(f" Gain: {markdown_gain(i, lambda text: cut(text, longest))}." for i in self.impact)
-        wrong = f" Wrong if: {markdown_text(cut(self.when_wrong, longest))}" if self.when_wrong else ""
-        return f"Also {name} {markdown_text(self.at)}{message or '.' * bool(gains)}{gains}{wrong}"
+            return f"Also {markdown_text(self.at)}{': ' if below else ''}{' '.join(below)}"
+        below += [f"Gain: {markdown_gain(i, lambda text: cut(text, longest))}" for i in self.impact]
+        below += [f"Wrong if: {markdown_text(cut(self.when_wrong, longest))}"] if self.when_wrong else []
+        heading = f"Also {self._named(linked_rule(self.rule, self.name), markdown_text)}"
+        return "\n  - ".join([heading, *below])
+
+    def _named(self, rule: str, escaped: Callable[[str], str] = str) -> str:
+        parts = [rule if self.rule else "", escaped(self.at) if len(self.said) < 2 else ""]
+        return " ".join(filter(None, parts))
 
 
 def other_places(finding: Finding, review: Review | None = None) -> list[Also]:
@@ -74,28 +87,34 @@ def other_places(finding: Finding, review: Review | None = None) -> list[Also]:
         if rule == finding.rule and milder is None:
             found.append(Also(at))
             continue
-        first = next((place for place in places if place.message), places[0])
-        message = joint_message([place.message for place in places if place.message])
-        message = message if review is None else with_cells(review, finding.path, message)
+        said = _said(places, finding, review)
         if milder is not None:
-            found.append(Also(f"{at} ({milder} severity)", message=message))
+            found.append(Also(f"{at} ({milder} severity)", said=said[:1]))
         else:
-            found.append(Also(at, rule, first.name, message, first.when_wrong, first.impact))
+            first = next((place for place in places if place.message), places[0])
+            found.append(Also(at, rule, first.name, said, first.when_wrong, first.impact))
     return found
 
 
-def joint_message(messages: Sequence[str]) -> str:
-    """The first message; with the lines that the others name in place of its own, where they differ in nothing else."""
-    first = messages[0] if messages else ""
-    parts = _LINE.split(first)  # text, number, text, ...
-    alike = [other for one in messages if (other := _LINE.split(one))[::2] == parts[::2]]
-    if len(alike) < len(messages) or len(set(messages)) < 2:
-        return first
-    joint = parts[0]
-    for at in range(1, len(parts), 2):
-        numbers = sorted({int(other[at]) for other in alike})
-        joint += f"line{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}{parts[at + 1]}"
-    return joint
+def _said(places: Sequence[Place], finding: Finding, review: Review | None) -> tuple[tuple[str, str], ...]:
+    """Each statement with the places where it is made; the statement of the comment itself stands there already."""
+    by_message: dict[str, list[Place]] = {}
+    for place in places:
+        by_message.setdefault(place.message, []).append(place)
+    if not any(by_message):
+        return ()
+    groups = list(by_message.items())
+    shown = [
+        (
+            _at(group, finding, review),
+            message if review is None else with_cells(review, finding.path, message),
+        )
+        for message, group in groups[:_STATED]
+    ]
+    rest = [place for _, group in groups[_STATED:] for place in group]
+    if rest:
+        shown.append((_at(rest, finding, review), "likewise"))
+    return tuple((at, message or "as above") for at, message in shown)
 
 
 def _milder(place: Place, finding: Finding) -> Severity | None:

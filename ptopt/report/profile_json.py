@@ -9,6 +9,7 @@ from typing import Any
 
 from ptopt import __version__
 from ptopt.findings import Review
+from ptopt.profiles.built import NOT_KNOWN, Built
 from ptopt.profiles.lines import Line
 from ptopt.profiles.profile import Cost, Profile
 from ptopt.profiles.snapshot import Memory
@@ -20,20 +21,24 @@ _MOST = 100
 
 
 def render(
-    found: Sequence[tuple[Profile | Memory, Sequence[Line]]], *, most: int = 10, review: Review | None = None
+    found: Sequence[tuple[Profile | Memory, Sequence[Line]]],
+    *,
+    most: int = 10,
+    built: Built = NOT_KNOWN,
+    review: Review | None = None,
 ) -> str:
     """All that is known, whatever `most` says: up to 100 rows of each table. `findings` are as in the JSON of a review."""
     data: dict[str, Any] = {
         "version": VERSION,
         "tool": {"name": "ptopt", "version": __version__},
-        "traces": [_trace(profile, lines) for profile, lines in found],
+        "traces": [_trace(profile, lines, built) for profile, lines in found],
     }
     if review is not None:
         data["findings"] = as_data(review)["findings"]
     return json.dumps(data, indent=2) + "\n"
 
 
-def _trace(profile: Profile | Memory, lines: Sequence[Line]) -> dict[str, Any]:
+def _trace(profile: Profile | Memory, lines: Sequence[Line], built: Built) -> dict[str, Any]:
     if isinstance(profile, Memory):
         return {"kind": "memory", **dataclasses.asdict(profile), "fragmented": profile.fragmented}
     data: dict[str, Any] = {"kind": "trace"}
@@ -49,7 +54,7 @@ def _trace(profile: Profile | Memory, lines: Sequence[Line]) -> dict[str, Any]:
         data[field.name] = _plain(rows)
     named = {line.cost.place: line for line in lines}
     data["costs"] = [_cost(cost, named.get(cost.place)) for cost in profile.costs[:_MOST]]
-    data["verdict"] = dataclasses.asdict(verdict(profile))
+    data["verdict"] = dataclasses.asdict(verdict(profile, built))
     data["targets"] = [
         {**dataclasses.asdict(target), "reached": target.reached} for target in targets(profile)
     ]

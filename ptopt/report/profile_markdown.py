@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from ptopt.profiles.built import NOT_KNOWN, Built
 from ptopt.profiles.lines import Line
 from ptopt.profiles.profile import Profile
 from ptopt.profiles.snapshot import Memory
@@ -11,11 +12,14 @@ from ptopt.report.profile_sections import Cell, Name, Section, headline, judgeme
 from ptopt.report.text import code_span, markdown_text, one_line
 
 
-def render(found: Sequence[tuple[Profile | Memory, Sequence[Line]]], *, most: int = 10) -> str:
-    return "\n\n".join(block for profile, lines in found for block in _blocks(profile, lines, most)) + "\n"
+def render(
+    found: Sequence[tuple[Profile | Memory, Sequence[Line]]], *, most: int = 10, built: Built = NOT_KNOWN
+) -> str:
+    blocks = (block for profile, lines in found for block in _blocks(profile, lines, most, built))
+    return "\n\n".join(blocks) + "\n"
 
 
-def _blocks(profile: Profile | Memory, lines: Sequence[Line], most: int) -> Iterator[str]:
+def _blocks(profile: Profile | Memory, lines: Sequence[Line], most: int, built: Built) -> Iterator[str]:
     if isinstance(profile, Memory):
         yield f"## {code_span(one_line(profile.name))}: memory snapshot"
         yield from map(_section, memory_sections(profile, most))
@@ -23,7 +27,7 @@ def _blocks(profile: Profile | Memory, lines: Sequence[Line], most: int) -> Iter
     name, about = headline(profile)
     yield f"## {_cell(name)}"
     yield markdown_text(f"{about}.")
-    title, evidence, changes = judgement(profile)
+    title, evidence, changes = judgement(profile, built)
     yield f"**{title}**: {markdown_text(evidence)}."
     if changes:
         yield "\n".join(f"- {markdown_text(change)}" for change in changes)

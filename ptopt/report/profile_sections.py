@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from ptopt.profiles.built import NOT_KNOWN, Built
 from ptopt.profiles.frames import Place
 from ptopt.profiles.lines import Line
 from ptopt.profiles.profile import PARTS, TITLES, Profile
@@ -57,9 +58,9 @@ def headline(profile: Profile) -> tuple[Cell, str]:
     return Name(profile.name), f"{', '.join(where)}; {time}"
 
 
-def judgement(profile: Profile) -> tuple[str, str, tuple[str, ...]]:
+def judgement(profile: Profile, built: Built = NOT_KNOWN) -> tuple[str, str, tuple[str, ...]]:
     """The verdict: its name, the evidence, what to change."""
-    found = verdict(profile)
+    found = verdict(profile, built)
     return KINDS[found.kind], found.evidence, found.changes
 
 

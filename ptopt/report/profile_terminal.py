@@ -10,6 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from ptopt.profiles.built import NOT_KNOWN, Built
 from ptopt.profiles.lines import Line
 from ptopt.profiles.profile import Profile
 from ptopt.profiles.snapshot import Memory
@@ -24,6 +25,7 @@ def render(
     width: int = 100,
     color: bool = False,
     most: int = 10,
+    built: Built = NOT_KNOWN,
 ) -> str:
     """All text goes through `Text`, never through console markup."""
     out = io.StringIO()
@@ -32,13 +34,15 @@ def render(
         legacy_windows=False, highlight=False, markup=False, emoji=False, _environ={},
     )  # fmt: skip
     for profile, lines in found:
-        for part in _parts(profile, lines, most):
+        for part in _parts(profile, lines, most, built):
             console.print(part)
         console.print()
     return "".join(f"{line.rstrip()}\n" for line in out.getvalue().rstrip("\n").split("\n"))
 
 
-def _parts(profile: Profile | Memory, lines: Sequence[Line], most: int) -> Iterator[RenderableType]:
+def _parts(
+    profile: Profile | Memory, lines: Sequence[Line], most: int, built: Built
+) -> Iterator[RenderableType]:
     if isinstance(profile, Memory):
         yield Text(f"{visible(profile.name)}  memory snapshot", "bold")
         for section in memory_sections(profile, most):
@@ -47,10 +51,10 @@ def _parts(profile: Profile | Memory, lines: Sequence[Line], most: int) -> Itera
     name, about = headline(profile)
     yield Text.assemble((_shown(name), "bold"), f"  {about}")
     yield Text()
-    title, evidence, changes = judgement(profile)
+    title, evidence, changes = judgement(profile, built)
     yield Text.assemble((f"{title}: ", "bold yellow"), f"{evidence}.")
     for change in changes:
-        yield bullet(Text(change))
+        yield bullet(Text(one_line(change)))
     for section in sections(profile, lines, most):
         yield from _section(section)
     if profile.limits:

@@ -20,6 +20,7 @@ from ptopt.address import RANKING_PAGE
 from ptopt.findings import Condition, Finding, Review, Safety, Severity, Span
 from ptopt.pathkind import language
 from ptopt.ranker.model import comment_conditions
+from ptopt.report.bullets import bullet
 from ptopt.report.conditions import wrong_if
 from ptopt.report.gains import gain_line
 from ptopt.report.patch import fix_hunks
@@ -174,7 +175,8 @@ def _finding(review: Review, finding: Finding, lines: _Lines, explain: bool) -> 
         parts.append(labelled("Assumes", assumed(finding)))
     for also in others:
         if also.rule:  # with gain and condition on lines of their own, as those of the finding stand
-            parts.append(lines.prose(also.statement))
+            parts.append(lines.prose(also.heading + ":" * bool(also.said)))
+            parts += [bullet(lines.prose(said, taken=6)) for said in also.statements]
             parts += [labelled("  Gain", gain_line(impact)) for impact in also.impact]
             parts += [labelled("  Wrong if", one_line(also.when_wrong))] if also.when_wrong else []
     if explain:

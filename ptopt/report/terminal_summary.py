@@ -9,7 +9,7 @@ from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from ptopt.findings import Finding, Review
+from ptopt.findings import Finding, Review, Span
 from ptopt.report.text import (
     MODEL_AWAY,
     count,
@@ -61,7 +61,9 @@ def summary(
     yield from _not_reviewed(review, verbose, indented)
     if review.unused_suppressions:
         yield Text("Unused suppressions:", "yellow")
-        shown = [f"{visible(u.path)}:{u.line}  {unused(u)}" for u in review.unused_suppressions]
+        shown = [
+            f"{where(review, u.path, Span(u.line, u.line))}  {unused(u)}" for u in review.unused_suppressions
+        ]
         most = len(shown) if verbose else _LISTED
         for line in shown[:most]:
             yield indented(line)

@@ -201,7 +201,8 @@ def headline(review: Review) -> str:
         return f"No performance findings in {files}"
     having = len({path for path, _ in lines_of(review.findings or review.over_limit)})
     of = "" if having == review.files_reviewed else f"{having:,} of "
-    return f"{counted(review.findings, 'performance finding')} in {of}{files}"
+    apart = ", each rule and place by itself," if review.apart else ""
+    return f"{counted(review.findings, 'performance finding')}{apart} in {of}{files}"
 
 
 def outcome(review: Review) -> str:

@@ -90,7 +90,7 @@ class SourceFile:
         facts: ProjectFacts = NO_FACTS,
         repository: Repository = NOTHING_AROUND,
     ) -> SourceFile:
-        """Raises `SourceError` with a reason fit for the reader when the file cannot be understood."""
+        """Raises `ParseError` with a reason fit for the reader when the file cannot be understood."""
         return cls(path, parse_python(path, data), facts, repository)
 
     @cached_property

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import stat
 import subprocess
 from pathlib import Path
@@ -193,10 +194,57 @@ def test_places_that_keep_another_finding_are_said(tmp_path: Path) -> None:
     )
     done = run("fix", tmp_path, "--min-confidence", "0", "--select", "PTO202,PTO235").stdout
     assert (
-        "Fixed 1 finding in 1 file; 1 finding left, of them 1 place with a second finding, beside the fixed one"
+        "Fixed 1 finding at 1 of 1 place in 1 file; 1 place left, 1 of them with another finding than the fixed one"
         in done
     )
     left = run(
         "check", tmp_path, "--min-confidence", "0", "--select", "PTO202,PTO235", "--format", "concise"
     ).stdout
     assert "1 performance finding in 1 file" in left
+
+
+DETECT = (
+    "def {}(model, tokenizer, mel):\n    n_audio = mel.shape[0]\n"
+    "    x = torch.tensor([[tokenizer.sot]] * n_audio).to(mel.device)\n    return model.logits(x, mel)\n"
+)
+
+
+def test_what_is_fixed_and_left_adds_up_to_what_check_finds(tmp_path: Path) -> None:
+    """A place that is fixed and has another finding is both, and said to be both."""
+    code = "\n\n".join(
+        ["import torch\n", DETECT.format("one"), DETECT.format("two"), OPS.partition("import torch\n")[2]]
+    )
+    (tmp_path / "a.py").write_text(code)
+    said = run("check", tmp_path, "--min-confidence", "0").stdout
+    found = re.search(r"\d+ performance findings at (\d+) places", said)
+    done = run("fix", tmp_path, "--min-confidence", "0").stdout
+    of = re.search(r"Fixed \d+ findings? at (\d+) of (\d+) places .*; (\d+) places left, (\d+) of them", done)
+    assert found is not None and of is not None, (said, done)
+    fixed, total, left, beside = map(int, of.groups())
+    assert beside and total == int(found[1]) == fixed + left - beside
+
+
+def test_check_fixes_what_fix_fixes_and_reports_what_is_left(tree: Path) -> None:
+    """As `ruff check --fix`: the exit status is that of what is left."""
+    once = run("check", tree, "--exit-code").stdout
+    assert "log-of-softmax" in once and "item-every-step" in once
+    done = command("check", tree, "--fix", "--exit-code", "--format", "concise")
+    assert done.returncode == 1
+    assert done.stderr.decode().startswith("Fixed 1 finding at 2 places in 1 file.\n")
+    assert "log_softmax" in (tree / "ops.py").read_text() and (tree / "train.py").read_text() == TRAIN
+    left = done.stdout.decode()
+    assert "PTO407" not in left and "PTO101" in left and "1 performance finding in" in left
+    done = command("check", tree, "--fix", "--unsafe-fixes", "--exit-code")
+    assert done.returncode == 0, done.stdout.decode()
+    assert "total += loss.detach()" in (tree / "train.py").read_text()
+    again = command("check", tree, "--fix", "--exit-code")
+    assert again.returncode == 0 and again.stderr.decode() == "Nothing to fix.\n"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [("--unsafe-fixes",), ("--fix", "--add-suppressions"), ("--fix", "--write-baseline", "b.json")],
+)
+def test_options_that_contradict_fixing_in_a_check(tree: Path, options: tuple[str, ...]) -> None:
+    assert run("check", tree, *options).exit_code == 2
+    assert "log_softmax" not in (tree / "ops.py").read_text()

@@ -117,8 +117,8 @@ def test_a_place_of_another_rule_is_named_with_its_rule_and_its_statement() -> N
     page = "https://github.com/ptopt/ptopt/blob/main/docs/rules/tensor-logged-every-step.md"
     assert (
         "- Also at line 11\n"
-        "- Also PTO999 rule\\_of\\_others here: `total` grows.\n"
-        f"- Also [PTO104 tensor-logged-every-step](<{page}>) at line 11: `print(loss)` waits, too. Wrong if: it is `rare`\n"
+        "- Also PTO999 rule\\_of\\_others here\n  - `total` grows.\n"
+        f"- Also [PTO104 tensor-logged-every-step](<{page}>) at line 11\n  - `print(loss)` waits, too.\n  - Wrong if: it is `rare`\n"
     ) in text
 
 
@@ -176,7 +176,10 @@ def test_a_comment_away_from_its_finding_names_the_line() -> None:
     comment = draft(reviewed(found), change_of(changed(SOURCE)), found)
     assert comment is not None
     assert (comment.start_line, comment.line) == (None, 4)
-    assert "\nLines 10-11: `loss.item()` makes" in comment.body
+    assert (
+        "\nOn lines 10-11 (the comment stands where its suggestion changes the code): `loss.item()` makes"
+        in comment.body
+    )
 
 
 def test_off_the_hunks_the_line_of_the_change_that_proves_it() -> None:
@@ -184,7 +187,10 @@ def test_off_the_hunks_the_line_of_the_change_that_proves_it() -> None:
     comment = draft(reviewed(ITEM), change_of(file), ITEM)
     assert comment is not None
     assert comment.line == 8
-    assert "\nLine 10: `loss.item()` makes" in comment.body
+    assert (
+        "\nOn line 10 (the comment stands where the change brings it about): `loss.item()` makes"
+        in comment.body
+    )
     assert "```diff\n" in comment.body
 
 

@@ -45,3 +45,13 @@ def test_no_text_of_a_stranger_makes_a_line(hostile: Review) -> None:
     assert (
         render("concise", hostile).count("\n") == 4
     )  # the place, the outcome, a file that is not reviewed, and an unused suppression
+
+
+def test_places_in_a_notebook_are_those_of_its_cells(review: Review) -> None:
+    cells = {"src/train.py": {line: (2, line - 2) for line in range(3, 13)}}
+    first = dataclasses.replace(review.findings[0], also=(), message="It waits in the loop at line 6.")
+    lines = render("concise", dataclasses.replace(review, findings=(first,), cells=cells)).splitlines()
+    assert (
+        lines[0] == "src/train.py:cell 2:8: PTO101 item-every-step: It waits in the loop at line 4 of cell 2."
+    )
+    assert lines[-1] == "src/train.py, line 1 of cell 2: unused suppression of PTO101."

@@ -36,10 +36,10 @@ def test_a_place_of_another_rule_is_named_with_a_link(review: Review) -> None:
     page = rule_link("PTO205")
     assert page.endswith(".md")
     text = render("markdown", dataclasses.replace(review, findings=(finding,)))
-    said = f"Also [{name}](<{page}>) here: `loader` moves each item, see line 6. Wrong if: it must\n"
+    said = f"Also [{name}](<{page}>) here\n  - `loader` moves each item, see line 6.\n  - Wrong if: it must\n"
     assert "- Also at line 9\n" in text
     assert (
-        f"**Wrong if:** the value is needed on every step  \n{said}" in text
+        f"**Wrong if:** the value is needed on every step\n\n- {said}" in text
     )  # after the fix, which is not its own
 
 

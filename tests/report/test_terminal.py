@@ -19,6 +19,7 @@ from ptopt.findings import (
     UnusedSuppression,
 )
 from ptopt.report import render
+from ptopt.report.places import other_places
 from ptopt.rules import all_rules
 from tests.report.conftest import AGAIN, OTHER
 
@@ -102,13 +103,37 @@ def test_a_place_of_another_rule_is_named_with_its_rule_and_its_statement(review
     assert "  Also at line 9\n  Fix (safe" in text
     wrong = "  Wrong if: the value is needed on every step\n"
     named = "  Also PTO205 device-move-in-dataset here and at line 12"
-    assert f"{wrong}{named}: {said}.\n    Wrong if: it must\n" in text  # after the fix, which is not its own
+    assert (
+        f"{wrong}{named}:\n    - {said}.\n    Wrong if: it must\n" in text
+    )  # after the fix, which is not its own
     assert "1 performance finding at 3 places" in text
     text = render("terminal", shown, width=150)
     assert "  Also at cell 2:9\n" in text
     assert (
-        f"  Also PTO205 device-move-in-dataset here and at cell 2:12: {said} of cell 2.\n    Wrong if: it must\n"
-        in text
+        "  Also PTO205 device-move-in-dataset here and at cell 2:12:\n"
+        f"    - {said} of cell 2.\n    Wrong if: it must\n" in text
+    )
+
+
+def test_places_of_another_rule_that_say_different_things_stand_on_a_line_each(review: Review) -> None:
+    places = [
+        dataclasses.replace(OTHER, span=Span(line, line), message=f"the {word} is moved")
+        for line, word in ((12, "image"), (13, "label"), (14, "label"), (15, "mask"), (16, "box"), (17, "id"))
+    ]
+    finding = dataclasses.replace(review.findings[0], also=tuple(places))
+    shown = dataclasses.replace(review, findings=(finding,))
+    assert (
+        "  Also PTO205 device-move-in-dataset:\n"
+        "    - at line 12: the image is moved\n"
+        "    - at lines 13, 14: the label is moved\n"
+        "    - at line 15: the mask is moved\n"
+        "    - at lines 16, 17: likewise\n"
+    ) in render("terminal", shown, width=80)
+    text = render("markdown", shown)
+    assert "device-move-in-dataset.md>)\n  - at line 12: the image is moved\n  - at lines 13, 14: the" in text
+    (plain, *_) = [also.plain() for also in other_places(finding)]
+    assert plain.startswith(
+        "Also PTO205 device-move-in-dataset: at line 12: the image is moved\nat lines 13, 14"
     )
 
 

@@ -8,8 +8,9 @@ from html import escape
 from importlib import resources
 
 from ptopt import __version__
-from ptopt.audit.values import Audit, EntryPoint, Gap, Level, Place, State, Step, Weighed
+from ptopt.audit.values import Audit, EntryPoint, Gap, Level, Measure, Place, State, Step, Weighed
 from ptopt.findings import Impact
+from ptopt.report.audit.cells import in_cells
 from ptopt.report.audit.text import (
     HEADINGS,
     NO_FIGURE,
@@ -22,18 +23,21 @@ from ptopt.report.audit.text import (
     of_level,
     outcome,
     reading,
+    stands,
     started,
     static_row,
     tally,
 )
 from ptopt.report.gains import condition, in_short
-from ptopt.report.text import one_line, place, rule_link, split_code
+from ptopt.report.text import one_line, rule_link, split_code
 
 _LINK = re.compile(r"https://[\w.~/%#?=&+:-]+", re.A)
+_TO_DO = (State.OFF, State.UNKNOWN)  # the rows that somebody may act on; a narrow page folds the others
 _CLASS = {State.ON: "on", State.OFF: "off", State.UNKNOWN: "unknown", State.NOT_APPLICABLE: "na"}
 
 
 def render(audit: Audit) -> str:
+    audit = in_cells(audit)
     style = (resources.files(__name__.rpartition(".")[0]) / "audit.css").read_text(encoding="utf-8")
     body = "\n".join(_body(audit))
     return (
@@ -85,31 +89,44 @@ def _level(audit: Audit, level: Level) -> Iterator[str]:
         return
     yield f'<section class="{level}"><h2>{HEADINGS[level]}</h2>'
     for gap in gaps:
-        yield from _gap(gap)
+        yield from _item(level, _text(gap.title), _gap(gap))
     for weighed in findings:
-        yield from _finding(weighed)
+        finding = weighed.finding
+        title = f"{_text(finding.rule)} {_text(finding.name)} <small>{_text(weighed.reason)}</small>"
+        yield from _item(level, title, _finding(weighed))
     yield "</section>"
 
 
+def _item(level: Level, title: str, body: Iterator[str]) -> Iterator[str]:
+    """A finding or a missing measure; of those that weigh little only the title is open."""
+    if level is Level.LOW:
+        yield f'<details class="item"><summary>{title}</summary>'
+        yield from body
+        yield "</details>"
+        return
+    yield f"<article><h3>{title}</h3>"
+    yield from body
+    yield "</article>"
+
+
 def _gap(gap: Gap) -> Iterator[str]:
-    yield f"<article><h3>{_text(gap.title)}</h3><p>Off in {_text(names(gap.entries))}. {_prose(gap.action)}</p>"
+    yield f"<p>Off in {_text(names(gap.entries))}. {_prose(gap.action)}</p>"
     yield from _places(gap.evidence)
     yield from _ranges(gap.impact)
-    yield f'<p class="wrong">Wrong if: {_prose(gap.wrong_if)}.</p></article>'
+    yield f'<p class="wrong">Wrong if: {_prose(gap.wrong_if)}.</p>'
 
 
 def _finding(weighed: Weighed) -> Iterator[str]:
     finding = weighed.finding
     page = rule_link(finding.rule)
-    title = f"{_text(finding.rule)} {_text(finding.name)}"
-    head = f'<a href="{escape(page)}">{title}</a>' if _LINK.fullmatch(page) else title
-    yield f"<article><h3>{head} <small>{_text(weighed.reason)}</small></h3>"
-    yield f'<p class="places"><code>{_text(place(finding.path, finding.span))}</code></p><p>{_prose(finding.message)}</p>'
+    about = f' <a href="{escape(page)}">about this rule</a>' if _LINK.fullmatch(page) else ""
+    yield f'<p class="places"><code>{_text(stands(weighed))}</code></p><p>{_prose(finding.message)}</p>'
     yield from _places(weighed.also)
     yield from _ranges(finding.impact, no_figure(finding))
     if finding.when_wrong:
         yield f'<p class="wrong">Wrong if: {_prose(finding.when_wrong)}</p>'
-    yield "</article>"
+    if about:
+        yield f'<p class="range">{about}</p>'
 
 
 def _ranges(impacts: tuple[Impact, ...], none: str = NO_FIGURE) -> Iterator[str]:
@@ -155,14 +172,29 @@ def _entry(entry: EntryPoint, is_open: bool) -> Iterator[str]:
     yield f'</span><span class="tally">{shown}</span></summary>'
     for limit in entry.limits:
         yield f'<p class="note">{_prose(limit)}</p>'
+    open_rows = [m for m in entry.measures if m.state in _TO_DO]
+    others = [m for m in entry.measures if m.state not in _TO_DO]
+    if open_rows:
+        yield from _table(open_rows)
+    if others:
+        shown = ", ".join(
+            f"{numbers[state]} {state}" for state in numbers if numbers[state] and state not in _TO_DO
+        )
+        yield f'<details class="rest"><summary>{shown}</summary>'
+        yield from _table(others)
+        yield "</details>"
+    yield "</details>"
+
+
+def _table(measures: list[Measure]) -> Iterator[str]:
     yield "<table><thead><tr><th>Measure</th><th>State</th><th>How, and by what</th></tr></thead><tbody>"
-    for measure in entry.measures:
+    for measure in measures:
         places = "".join(_places(measure.evidence))
         yield f'<tr><th scope="row">{_text(measure.title)}</th><td><span class="{_CLASS[measure.state]}">{SYMBOLS[measure.state]}</span></td>'
         before = static_row(measure)
         changed = f'<p class="note">{_prose(before)}</p>' if before else ""
         yield f"<td>{_prose(measure.detail)}{places}{changed}</td></tr>"
-    yield "</tbody></table></details>"
+    yield "</tbody></table>"
 
 
 def _places(found: tuple[Place, ...]) -> Iterator[str]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from ptopt.audit.values import Audit, EntryPoint, Gap, Level, Weighed
 from ptopt.findings import Impact
+from ptopt.report.audit.cells import in_cells
 from ptopt.report.audit.text import (
     HEADINGS,
     NO_FIGURE,
@@ -17,12 +18,13 @@ from ptopt.report.audit.text import (
     of_level,
     outcome,
     reading,
+    stands,
     started,
     static_row,
 )
 from ptopt.report.gains import markdown_gain
 from ptopt.report.places import linked_rule
-from ptopt.report.text import code_span, markdown_text, one_line, place
+from ptopt.report.text import code_span, markdown_text, one_line
 
 _MOST_TABLES = 8  # tables of scripts that stand open; the others are folded
 _MOST_LOW = 20
@@ -32,6 +34,7 @@ _LISTED = 20
 
 def render(audit: Audit, longest: int | None = None) -> str:
     """`longest`: in characters; where it is longer the tables go, then what stands last."""
+    audit = in_cells(audit)
     text = "\n\n".join(_blocks(audit, tables=True)) + "\n"
     if longest is None or len(text) <= longest:
         return text
@@ -95,7 +98,7 @@ def _gap(gap: Gap) -> Iterator[str]:
 
 def _finding(weighed: Weighed) -> Iterator[str]:
     finding = weighed.finding
-    at = code_span(place(finding.path, finding.span))
+    at = code_span(stands(weighed))
     yield f"- {at} {linked_rule(finding.rule, finding.name)}: {markdown_text(finding.message)} ({weighed.reason})"
     if weighed.also:
         yield f"  - Also at {', '.join(code_span(str(p)) for p in weighed.also)}"

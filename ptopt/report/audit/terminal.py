@@ -12,6 +12,7 @@ from rich.text import Text
 
 from ptopt.audit.values import Audit, EntryPoint, Gap, Level, State, Weighed
 from ptopt.findings import Impact
+from ptopt.report.audit.cells import in_cells
 from ptopt.report.audit.text import (
     HEADINGS,
     NO_FIGURE,
@@ -24,12 +25,13 @@ from ptopt.report.audit.text import (
     outcome,
     places,
     reading,
+    stands,
     started,
     static_row,
 )
 from ptopt.report.bullets import bullet
 from ptopt.report.gains import gain_line
-from ptopt.report.text import count, one_line, place
+from ptopt.report.text import count, one_line
 from ptopt.report.unbroken import Unbroken
 
 _STYLE = {State.ON: "green", State.OFF: "red", State.UNKNOWN: "yellow", State.NOT_APPLICABLE: "dim"}
@@ -41,6 +43,7 @@ _DEEPEST = 4  # columns of indentation
 
 
 def render(audit: Audit, width: int, color: bool) -> str:
+    audit = in_cells(audit)
     out = io.StringIO()
     console = Console(file=out, width=width, force_terminal=color, no_color=not color, highlight=False)
     unbroken = Unbroken()
@@ -121,7 +124,7 @@ def _gap(gap: Gap, whole: Callable[[str], str]) -> RenderableType:
 def _finding(weighed: Weighed, whole: Callable[[str], str]) -> RenderableType:
     finding = weighed.finding
     head = Text.assemble(
-        (whole(place(finding.path, finding.span)), "bold"),
+        (whole(stands(weighed)), "bold"),
         f"  {finding.rule} {one_line(finding.name)}",
         (f"  {weighed.reason}", "dim"),
     )

@@ -10,11 +10,12 @@ from ptopt.audit.values import Audit, EntryPoint, Gap, Level, Measure, Place, St
 from ptopt.findings import Finding
 from ptopt.impact import of_rule, on_a_cpu
 from ptopt.report.gains import condition, in_short
-from ptopt.report.text import count
+from ptopt.report.text import count, place
 
 SYMBOLS = {State.ON: "on", State.OFF: "off", State.UNKNOWN: "unknown", State.NOT_APPLICABLE: "n/a"}
 HEADINGS = {Level.CRITICAL: "Critical", Level.MODERATE: "Moderate", Level.LOW: "Low"}
 NO_FIGURE = "no published figure: measure it"
+_OTHER_CODE = "the published figures are of other code: measure it"
 _NAMED = 4
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z`])")
 
@@ -22,7 +23,7 @@ _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z`])")
 def no_figure(finding: Finding) -> str:
     """What to say of a finding without a figure: that of a CPU, where the rule has no other."""
     if any(impact.device != "cpu" or impact.provenance != "measured" for impact in of_rule(finding.name)):
-        return NO_FIGURE
+        return _OTHER_CODE
     known = on_a_cpu(finding.name, finding.symbol)
     return NO_FIGURE if known is None else f"no figure for a GPU; {in_short(known)} ({condition(known)})"
 
@@ -48,6 +49,11 @@ def names(paths: Sequence[str]) -> str:
     """A few paths, and how many more."""
     rest = f" and {len(paths) - _NAMED} more" if len(paths) > _NAMED else ""
     return ", ".join(paths[:_NAMED]) + rest
+
+
+def stands(weighed: Weighed) -> str:
+    """`train.py:12-14`; in a notebook by cell."""
+    return weighed.at or place(weighed.finding.path, weighed.finding.span)
 
 
 def places(found: Iterable[Place]) -> str:

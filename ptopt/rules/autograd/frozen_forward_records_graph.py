@@ -63,7 +63,10 @@ class FrozenForwardRecordsGraph(Rule):
     severity = Severity.HIGH
     triggers = (".detach()", ".eval()")
     nodes = (ast.Call,)
-    when_wrong = "the same autocast block also trains this network, whose weights would then get no gradients"
+    when_wrong = (
+        "the same `torch.autocast` block also trains this network: autocast reuses the copies of the weights that it made "
+        "under `no_grad`, and no gradients reach the weights through them"
+    )
 
     VALID = (
         """

@@ -31,7 +31,7 @@ class PipCacheKept(ConfigRule):
     node transfers. A cache mount keeps them outside of the image and makes the next build quicker as well.
 
     ## When this is wrong
-    When the stage is thrown away, or a later build step reads the cache.
+    When the stage is no part of the final image, or a later build step reads the cache.
 
     ## Example
     ```dockerfile
@@ -59,7 +59,7 @@ class PipCacheKept(ConfigRule):
     severity = Severity.LOW
     kinds = frozenset({"dockerfile"})
     prior = 0.6
-    when_wrong = "the stage is thrown away"
+    when_wrong = "the stage is no part of the final image, or a later step reads the cache"
 
     VALID = (
         """

@@ -44,7 +44,7 @@ class InferenceBlocksEventLoop(Rule):
     could batch them or copies could overlap.
 
     ## When this is wrong
-    When the server handles one request at a time anyway, and nothing else asks it.
+    When the server handles one request at a time anyway, and no health check or other request has to be answered meanwhile.
 
     ## Example
     ```python
@@ -76,7 +76,7 @@ class InferenceBlocksEventLoop(Rule):
     libraries = ("torch", "transformers", "whisper", "diffusers", "vllm")
     triggers = ("async",)
     nodes = (ast.AsyncFunctionDef,)
-    when_wrong = "the server handles one request at a time, and nothing else asks it"
+    when_wrong = "the server handles one request at a time, and no health check or other request has to be answered meanwhile"
 
     VALID = (
         """

@@ -265,3 +265,14 @@ def test_a_setting_of_a_configuration_has_the_figure_of_the_rule_about_code(form
         setting
     )
     assert "Expected: no published figure" in rendered(other)
+
+
+@pytest.mark.parametrize("form", ["terminal", "markdown", "html"])
+def test_places_in_a_notebook_are_those_of_its_cells(form: str) -> None:
+    """The lines of the file are those of its JSON."""
+    audit = audit_of("a.ipynb")
+    shown = dataclasses.replace(audit, cells={"a.ipynb": {1: (2, 1), 2: (2, 2), 3: (4, 7)}})
+    text = " ".join(render(form, shown, width=300).replace("&#8203;", "").split())
+    assert "a.ipynb:cell 4:7" in text and "a.ipynb:cell 2:1-2" in text
+    assert "a.ipynb:3" not in text and "a.ipynb:1" not in text
+    assert "a.ipynb:3" in render(form, audit, width=300).replace("&#8203;", "")
