@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from packaging.version import Version
 
-from ptopt.audit.measures.memory import ONLY_PATCHES
+from ptopt.audit.critical import is_measure_critical
 from ptopt.audit.measures.saving import NOTHING_SAVED
 from ptopt.audit.published import worth
 from ptopt.audit.values import EntryPoint, Gap, Level, Measure, State
@@ -181,6 +181,7 @@ def gaps(
     What the torch that the project pins does not have is none, and neither is what `not_yet` names of a script.
     """
     found = []
+    order = list(Level)
     for key, advice in ADVICE.items():
         if _is_too_new(key, facts):
             continue
@@ -193,14 +194,15 @@ def gaps(
         ]
         if not missing:
             continue
+        levels = {entry.path: _level(key, entry, entries) for entry, _ in missing}
+        missing.sort(key=lambda pair: order.index(levels[pair[0].path]))  # those for which it weighs most come first
         places = tuple(dict.fromkeys(place for _, m in missing for place in m.evidence))
         found.append(
             Gap(
-                key, missing[0][1].title, min((_level(key, entry) for entry, _ in missing), key=list(Level).index), _action(advice, [m for _, m in missing], facts), advice.wrong_if,
+                key, missing[0][1].title, levels[missing[0][0].path], _action(advice, [m for _, m in missing], facts), advice.wrong_if,
                 tuple(dict.fromkeys(entry.path for entry, _ in missing)), places[:_MOST_PLACES], worth(key),
             )
         )  # fmt: skip
-    order = list(Level)
     return tuple(sorted(found, key=lambda gap: (order.index(gap.level), -len(gap.entries))))
 
 
@@ -216,29 +218,13 @@ def _action(advice: Advice, measures: Sequence[Measure], facts: ProjectFacts) ->
     return advice.action
 
 
-def _level(key: str, entry: EntryPoint) -> Level:
-    """The level of the advice; one less where the script has nothing that makes it heavy, or trains nothing."""
+def _level(key: str, entry: EntryPoint, entries: Sequence[EntryPoint]) -> Level:
+    """The level of the advice, one less where it is not known to make most of the cost; low where the script trains nothing."""
     if entry.trial:
         return Level.LOW
-    images = _reads_images(entry)
-    if key == "precision":
-        text = entry.framework in ("transformers", "TRL") or _is_seen(entry, "attention")
-        return Level.CRITICAL if (images or text) and not entry.small else Level.MODERATE
-    if key == "workers":  # decoding images is work; reading tokens is little
-        return Level.CRITICAL if images and not entry.small else Level.MODERATE
-    return ADVICE[key].level
-
-
-def _reads_images(entry: EntryPoint) -> bool:
-    """Does the network convolve, or cut an image into patches?"""
-    measure = measure_of(entry, "channels_last")
-    return _is_seen(entry, "channels_last") or (measure is not None and measure.detail == ONLY_PATCHES)
-
-
-def _is_seen(entry: EntryPoint, key: str) -> bool:
-    """Does the network have what the measure is about?"""
-    measure = measure_of(entry, key)
-    return measure is not None and measure.state in (State.ON, State.OFF)
+    if is_measure_critical(key, entry, entries):
+        return Level.CRITICAL
+    return Level.MODERATE if ADVICE[key].level is Level.CRITICAL else ADVICE[key].level
 
 
 def is_gap(entry: EntryPoint, measure: Measure) -> bool:
