@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -176,13 +177,13 @@ def gaps(
     facts: ProjectFacts = NO_FACTS,
     not_yet: Mapping[str, Collection[str]] = MappingProxyType({}),
 ) -> tuple[Gap, ...]:
-    """The measures that are off somewhere, the heaviest first, then those of the most scripts.
+    """The measures that are off somewhere, the heaviest first, then those of the most scripts: one for the scripts in which it
+    weighs the same.
 
     What the torch that the project pins does not have is none, and neither is what `not_yet` names of a script.
     """
     found = []
-    order = list(Level)
-    for key, advice in ADVICE.items():
+    for key in ADVICE:
         if _is_too_new(key, facts):
             continue
         missing = [
@@ -194,16 +195,23 @@ def gaps(
         ]
         if not missing:
             continue
-        levels = {entry.path: _level(key, entry, entries) for entry, _ in missing}
-        missing.sort(key=lambda pair: order.index(levels[pair[0].path]))  # those for which it weighs most come first
-        places = tuple(dict.fromkeys(place for _, m in missing for place in m.evidence))
-        found.append(
-            Gap(
-                key, missing[0][1].title, levels[missing[0][0].path], _action(advice, [m for _, m in missing], facts), advice.wrong_if,
-                tuple(dict.fromkeys(entry.path for entry, _ in missing)), places[:_MOST_PLACES], worth(key),
-            )
-        )  # fmt: skip
+        by_level: defaultdict[Level, list[tuple[EntryPoint, Measure]]] = defaultdict(list)
+        for entry, measure in missing:
+            by_level[_level(key, entry, entries)].append((entry, measure))
+        found += [_gap(key, level, some, facts) for level, some in by_level.items()]
+    order = list(Level)
     return tuple(sorted(found, key=lambda gap: (order.index(gap.level), -len(gap.entries))))
+
+
+def _gap(key: str, level: Level, missing: Sequence[tuple[EntryPoint, Measure]], facts: ProjectFacts) -> Gap:
+    """What weighs the same in some scripts."""
+    advice = ADVICE[key]
+    places = tuple(dict.fromkeys(place for _, m in missing for place in m.evidence))
+    paths = tuple(dict.fromkeys(entry.path for entry, _ in missing))
+    action = _action(advice, [m for _, m in missing], facts)
+    return Gap(
+        key, missing[0][1].title, level, action, advice.wrong_if, paths, places[:_MOST_PLACES], worth(key)
+    )
 
 
 def _action(advice: Advice, measures: Sequence[Measure], facts: ProjectFacts) -> str:

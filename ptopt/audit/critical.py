@@ -20,7 +20,9 @@ _COSTLY = frozenset(
      "metric-keeps-graph", "float16-on-cpu"}
 )  # fmt: skip
 # Those that do so where the network is large.
-_COSTLY_IF_LARGE = frozenset({"evaluation-records-graph", "full-precision-training", "trainer-in-full-precision"})
+_COSTLY_IF_LARGE = frozenset(
+    {"evaluation-records-graph", "full-precision-training", "trainer-in-full-precision"}
+)
 _FEW = 4  # scripts, of which each may be the one that matters
 _MANY = 8  # scripts: a collection, in which only one at the top is the main one
 _ASIDE = re.compile(
@@ -33,7 +35,14 @@ _NO_WORKERS = re.compile(r"^`num_workers` is 0\b")
 
 def is_main(entry: EntryPoint, entries: Sequence[EntryPoint]) -> bool:
     """Is it a script that the repository is there for, and not a toy, a test, or one example of many?"""
-    if entry.trial or entry.path.endswith(".ipynb") or path_kind(entry.path) is not None or _ASIDE.search(entry.path):
+    if (
+        entry.trial
+        or entry.path.endswith(".ipynb")
+        or path_kind(entry.path) is not None
+        or _ASIDE.search(entry.path)
+    ):
+        return False
+    if Sign.STARTED not in entry.signs and any(Sign.STARTED in other.signs for other in entries):
         return False
     at_top = entry.path.count("/") <= 1
     if len(entries) > _MANY:
@@ -60,9 +69,7 @@ def is_finding_critical(finding: Finding, entries: Sequence[EntryPoint]) -> bool
     if finding.name not in _COSTLY | _COSTLY_IF_LARGE:
         return False
     return any(
-        (finding.name in _COSTLY or is_large(entry))
-        and is_main(entry, entries)
-        and _runs(entry, finding)
+        (finding.name in _COSTLY or is_large(entry)) and is_main(entry, entries) and _runs(entry, finding)
         for entry in entries
     )
 

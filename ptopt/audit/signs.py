@@ -13,7 +13,9 @@ from ptopt.source.calls import last_name
 from ptopt.source.index import FunctionNode
 
 _DEEPEST = 4  # calls from `__getitem__` on
-_HALF = re.compile(r"bfloat16|bf16|float16|fp16|half\(\)|autocast|GradScaler|\bamp\b|apex|mixed_?precision", re.I)
+_HALF = re.compile(
+    r"bfloat16|bf16|float16|fp16|half\(\)|autocast|GradScaler|\bamp\b|apex|mixed_?precision", re.I
+)
 _PICTURES = frozenset(
     {"torchvision", "PIL", "cv2", "timm", "skimage", "imageio", "albumentations", "kornia", "monai", "diffusers", "decord"}
 )  # fmt: skip
@@ -50,7 +52,9 @@ def signs_of(setup: Setup) -> frozenset[Sign]:
         found.add(Sign.SOUND)
     if setup.launches:
         found.add(Sign.STARTED)
-    if any(_LOADS.search(setup.qualified(module, call.func)) for module, call in setup.calls("from_pretrained")):
+    if any(
+        _LOADS.search(setup.qualified(module, call.func)) for module, call in setup.calls("from_pretrained")
+    ):
         found.add(Sign.PRETRAINED)
     if _decodes(setup) or _may_decode(setup):
         found.add(Sign.DECODES)
@@ -74,7 +78,10 @@ def _decodes(setup: Setup) -> bool:
     by_function: defaultdict[FunctionNode | None, list[tuple[Module, ast.Call]]] = defaultdict(list)
     for module, call in setup.live.calls:
         by_function[module.file.index.function_of(call)].append((module, call))
-        if _DECODING_SETS.search(setup.qualified(module, call.func)) and setup.runs(module, call).truth is not False:
+        if (
+            _DECODING_SETS.search(setup.qualified(module, call.func))
+            and setup.runs(module, call).truth is not False
+        ):
             return True
     named: defaultdict[str, list[FunctionNode]] = defaultdict(list)
     for function in setup.live.functions:

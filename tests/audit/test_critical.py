@@ -55,7 +55,11 @@ GUARD = "torch.set_grad_enabled(False)"
 
 
 def train(
-    imports: str = "", item: str = ITEM, guard: str = GUARD, workers: str = ", num_workers=8", before: str = "pass"
+    imports: str = "",
+    item: str = ITEM,
+    guard: str = GUARD,
+    workers: str = ", num_workers=8",
+    before: str = "pass",
 ) -> str:
     return TRAIN.format(imports=imports, item=item, guard=guard, workers=workers, before=before)
 
@@ -170,9 +174,34 @@ def test_in_a_collection_only_a_script_at_the_top_that_is_started_is_a_main_one(
     assert critical(audited, {**many, "train.py": train(), "run.sh": "python train.py\n"}) == {"precision"}
 
 
-def test_the_scripts_for_which_a_measure_weighs_most_come_first(audited: Auditor) -> None:
+def test_scripts_in_which_a_measure_weighs_less_stand_apart(audited: Auditor) -> None:
     found = audited({"baselines/a.py": train(), "train.py": train()})
-    assert next(gap.entries for gap in found.gaps if gap.key == "precision") == ("train.py", "baselines/a.py")
+    gaps = [(str(gap.level), gap.entries) for gap in found.gaps if gap.key == "precision"]
+    assert gaps == [("critical", ("train.py",)), ("moderate", ("baselines/a.py",))]
+    titles = [step.title for phase in found.plan for step in phase.steps]
+    assert len(titles) == len(set(titles))
+
+
+def test_where_some_scripts_are_started_the_others_are_no_main_ones(audited: Auditor) -> None:
+    files = {"train.py": train(), "classify.py": train()}
+    assert next(g.entries for g in audited(files).gaps if g.key == "precision") == ("train.py", "classify.py")
+    found = audited({**files, "run.sh": "python train.py\n"})
+    gaps = [(str(gap.level), gap.entries) for gap in found.gaps if gap.key == "precision"]
+    assert gaps == [("critical", ("train.py",)), ("moderate", ("classify.py",))]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("model.double()", False),
+        ("error = images.numpy().astype('float64').mean()", True),
+        ("import rdkit", False),
+    ],
+)
+def test_a_metric_in_double_precision_makes_no_small_network(
+    audited: Auditor, line: str, expected: bool
+) -> None:
+    assert ("precision" in critical(audited, {"train.py": train(before=line)})) is expected
 
 
 DEBUGGED = train(before="torch.autograd.set_detect_anomaly(True)")
@@ -213,7 +242,9 @@ def test_attention_by_hand_is_not_critical(audited: Auditor) -> None:
                 weights = (q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5).softmax(dim=-1)
                 return weights @ v
     """
-    code = train(imports="from layers import Attention", before="images = Attention()(images, images, images)")
+    code = train(
+        imports="from layers import Attention", before="images = Attention()(images, images, images)"
+    )
     found = audited({"train.py": code, "layers.py": layer})
     levels = {w.finding.name: str(w.level) for w in found.findings}
     assert levels.get("attention-by-hand", "moderate") == "moderate"
