@@ -37,6 +37,9 @@ ADVICE: dict[str, Advice] = {
         "the framework (`bf16`, `precision`), and compare the losses of a short run.",
         "the GPU is older than Volta, the network is small, or the numerics need float32",
         2, "an hour, and a short run to compare the losses", "forward and backward pass",
+        "torch.autocast",
+        "Run the forward pass and the loss under `torch.cuda.amp.autocast()` and step through a `torch.cuda.amp.GradScaler`, or switch on "
+        "the option of the framework (`fp16`, `precision`), and compare the losses of a short run.",
     ),
     "tf32": Advice(
         Level.MODERATE,
@@ -147,7 +150,7 @@ _DATA_PARALLEL = re.compile(r"^(?!.*\b(no|not|nor|neither|without)\b).*(?<!\w)Da
 
 # Measure -> what its advice cannot do without, by its name in `ptopt.project.added`.
 NEEDS = {
-    "precision": "torch.autocast", "tf32": "set_float32_matmul_precision", "attention": "scaled_dot_product_attention",
+    "precision": "torch.cuda.amp", "tf32": "set_float32_matmul_precision", "attention": "scaled_dot_product_attention",
     "compile": "torch.compile", "persistent_workers": "persistent_workers", "fused_optimizer": "fused=True",
     "set_to_none": "set_to_none", "channels_last": "torch.channels_last",
 }  # fmt: skip

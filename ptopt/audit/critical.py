@@ -30,6 +30,7 @@ _ASIDE = re.compile(
     r"tutorials?|notebooks?|debug|sanity|dummy|quick_?start|examples?|demos?|recipes_old)(?=[_\-/.]|$)",
     re.I,
 )
+_AT_TOP = re.compile(r"((src|scripts?|tools?|train(ing)?)/)?[^/]+$")
 _NO_WORKERS = re.compile(r"^`num_workers` is 0\b")
 
 
@@ -44,10 +45,9 @@ def is_main(entry: EntryPoint, entries: Sequence[EntryPoint]) -> bool:
         return False
     if Sign.STARTED not in entry.signs and any(Sign.STARTED in other.signs for other in entries):
         return False
-    at_top = entry.path.count("/") <= 1
     if len(entries) > _MANY:
-        return at_top and Sign.STARTED in entry.signs
-    return len(entries) <= _FEW or at_top or Sign.STARTED in entry.signs
+        return Sign.STARTED in entry.signs and _AT_TOP.match(entry.path) is not None
+    return len(entries) <= _FEW or entry.path.count("/") <= 1 or Sign.STARTED in entry.signs
 
 
 def is_measure_critical(key: str, entry: EntryPoint, entries: Sequence[EntryPoint]) -> bool:

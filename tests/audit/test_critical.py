@@ -172,6 +172,9 @@ def test_in_a_collection_only_a_script_at_the_top_that_is_started_is_a_main_one(
     many = {f"recipes/r{number}/train.py": train() for number in range(9)}
     assert critical(audited, many) == set()
     assert critical(audited, {**many, "train.py": train(), "run.sh": "python train.py\n"}) == {"precision"}
+    folders = {f"subject{number}/main.py": train() for number in range(9)}
+    page = {"README.md": "```\npython subject3/main.py\n```\n"}
+    assert critical(audited, {**folders, **page}) == set()
 
 
 def test_scripts_in_which_a_measure_weighs_less_stand_apart(audited: Auditor) -> None:
@@ -202,6 +205,22 @@ def test_a_metric_in_double_precision_makes_no_small_network(
     audited: Auditor, line: str, expected: bool
 ) -> None:
     assert ("precision" in critical(audited, {"train.py": train(before=line)})) is expected
+
+
+@pytest.mark.parametrize(
+    ("pin", "level", "action"),
+    [
+        ("torch==1.7.1", "critical", "GradScaler"),
+        ("torch==2.4.0", "critical", "torch.autocast("),
+        ("torch==1.5.1", "", ""),
+    ],
+)
+def test_the_advice_on_precision_is_what_the_pinned_torch_has(
+    audited: Auditor, pin: str, level: str, action: str
+) -> None:
+    found = audited({"train.py": train(), "requirements.txt": pin + "\n"})
+    gaps = [(str(gap.level), action in gap.action) for gap in found.gaps if gap.key == "precision"]
+    assert gaps == ([(level, True)] if level else [])
 
 
 DEBUGGED = train(before="torch.autograd.set_detect_anomaly(True)")

@@ -313,7 +313,8 @@ def test_what_an_old_torch_has(audited: Auditor) -> None:
     assert states["tf32"] is ON
     assert states["compile"] is NONE
     assert {gap.key for gap in found.gaps}.isdisjoint({"compile", "fused_optimizer", "tf32"})
-    assert any("torch==1.8.0" in note and "Mixed precision" in note for note in found.notes)
+    assert any("torch==1.8.0" in note and "Fused optimizer" in note for note in found.notes)
+    assert "torch.cuda.amp" in next(gap.action for gap in found.gaps if gap.key == "precision")
 
 
 def test_what_is_called_by_the_training_is_no_evaluation_whatever_its_name(audited: Auditor) -> None:
