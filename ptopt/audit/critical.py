@@ -27,7 +27,7 @@ _FEW = 4  # scripts, of which each may be the one that matters
 _MANY = 8  # scripts: a collection, in which only one at the top is the main one
 _ASIDE = re.compile(
     r"(^|[_\-/])(old|legacy|backup|deprecated|archived?|third_?party|external|vendor|e2e|toys?|playground|sandbox|scratch|baselines?|"
-    r"tutorials?|notebooks?|debug|sanity|dummy|quick_?start|examples?|demos?|recipes_old)(?=[_\-/.]|$)",
+    r"tutorials?|notebooks?|debug|sanity|dummy|quick_?start|examples?|demos?|projects?|extensions?|contrib|comparisons?)(?=[_\-/.]|$)",
     re.I,
 )
 _AT_TOP = re.compile(r"((src|scripts?|tools?|train(ing)?)/)?[^/]+$")

@@ -161,6 +161,7 @@ def test_workers_are_critical_where_datasets_are_found_by_name(audited: Auditor)
         ("examples/train.py", False),
         ("baselines/moon/train.py", False),
         ("src/legacy/train.py", False),
+        ("projects/attributes/main.py", False),
         ("toy_train.py", False),
     ],
 )
