@@ -20,9 +20,7 @@ _COSTLY = frozenset(
      "metric-keeps-graph", "float16-on-cpu"}
 )  # fmt: skip
 # Those that do so where the network is large.
-_COSTLY_IF_LARGE = frozenset(
-    {"evaluation-records-graph", "full-precision-training", "trainer-in-full-precision"}
-)
+_COSTLY_IF_LARGE = frozenset({"full-precision-training", "trainer-in-full-precision"})
 _FEW = 4  # scripts, of which each may be the one that matters
 _MANY = 8  # scripts: a collection, in which only one at the top is the main one
 _ASIDE = re.compile(
@@ -31,6 +29,7 @@ _ASIDE = re.compile(
     re.I,
 )
 _AT_TOP = re.compile(r"((src|scripts?|tools?|train(ing)?)/)?[^/]+$")
+_TRAINS = re.compile(r"train|tune|main|run|fit|sft|dpo|imitate|learn", re.I)
 _NO_WORKERS = re.compile(r"^`num_workers` is 0\b")
 
 
@@ -43,11 +42,18 @@ def is_main(entry: EntryPoint, entries: Sequence[EntryPoint]) -> bool:
         or _ASIDE.search(entry.path)
     ):
         return False
-    if Sign.STARTED not in entry.signs and any(Sign.STARTED in other.signs for other in entries):
+    depth = entry.path.count("/")
+    if depth > 1 + min(other.path.count("/") for other in (entry, *entries)):
+        return False
+    started = Sign.STARTED in entry.signs
+    if not started and (
+        any(Sign.STARTED in other.signs for other in entries)
+        or not _TRAINS.search(entry.path.rpartition("/")[2])
+    ):
         return False
     if len(entries) > _MANY:
-        return Sign.STARTED in entry.signs and _AT_TOP.match(entry.path) is not None
-    return len(entries) <= _FEW or entry.path.count("/") <= 1 or Sign.STARTED in entry.signs
+        return started and _AT_TOP.match(entry.path) is not None
+    return len(entries) <= _FEW or depth <= 1 or started
 
 
 def is_measure_critical(key: str, entry: EntryPoint, entries: Sequence[EntryPoint]) -> bool:
@@ -61,7 +67,7 @@ def is_measure_critical(key: str, entry: EntryPoint, entries: Sequence[EntryPoin
         return is_large(entry) and Sign.HALF not in entry.signs
     if key == "workers":
         return Sign.DECODES in entry.signs and _NO_WORKERS.search(measure.detail) is not None
-    return key == "evaluation" and is_large(entry)
+    return False
 
 
 def is_finding_critical(finding: Finding, entries: Sequence[EntryPoint]) -> bool:

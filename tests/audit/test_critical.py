@@ -163,6 +163,7 @@ def test_workers_are_critical_where_datasets_are_found_by_name(audited: Auditor)
         ("src/legacy/train.py", False),
         ("projects/attributes/main.py", False),
         ("toy_train.py", False),
+        ("scripts/linear_approximation.py", False),
     ],
 )
 def test_only_a_main_script_has_something_critical(audited: Auditor, path: str, expected: bool) -> None:
@@ -186,12 +187,18 @@ def test_scripts_in_which_a_measure_weighs_less_stand_apart(audited: Auditor) ->
     assert len(titles) == len(set(titles))
 
 
+def test_a_script_far_below_the_others_is_a_side_one(audited: Auditor) -> None:
+    found = audited({"src/train.py": train(), "src/models/judge/train.py": train()})
+    gaps = [(str(gap.level), gap.entries) for gap in found.gaps if gap.key == "precision"]
+    assert gaps == [("critical", ("src/train.py",)), ("moderate", ("src/models/judge/train.py",))]
+
+
 def test_where_some_scripts_are_started_the_others_are_no_main_ones(audited: Auditor) -> None:
-    files = {"train.py": train(), "classify.py": train()}
-    assert next(g.entries for g in audited(files).gaps if g.key == "precision") == ("train.py", "classify.py")
+    files = {"train.py": train(), "finetune.py": train()}
+    assert next(g.entries for g in audited(files).gaps if g.key == "precision") == ("finetune.py", "train.py")
     found = audited({**files, "run.sh": "python train.py\n"})
     gaps = [(str(gap.level), gap.entries) for gap in found.gaps if gap.key == "precision"]
-    assert gaps == [("critical", ("train.py",)), ("moderate", ("classify.py",))]
+    assert gaps == [("critical", ("train.py",)), ("moderate", ("finetune.py",))]
 
 
 @pytest.mark.parametrize(
@@ -245,10 +252,13 @@ def test_a_finding_is_critical_where_a_main_script_runs_it(audited: Auditor) -> 
     assert "anomaly-detection-on" in critical(audited, used)
 
 
-def test_an_evaluation_with_a_graph_is_critical_for_a_large_network_alone(audited: Auditor) -> None:
-    assert "evaluation-records-graph" in critical(audited, {"train.py": train(guard="pass")})
-    small = train(guard="pass", before="replay_buffer = None")
-    assert "evaluation-records-graph" not in critical(audited, {"train.py": small})
+def test_an_evaluation_with_a_graph_is_not_critical(audited: Auditor) -> None:
+    """It is a share of the run; and who calls it may switch the graph off where nobody looked."""
+    found = audited({"train.py": train(guard="pass")})
+    levels = {w.finding.name: str(w.level) for w in found.findings} | {
+        g.key: str(g.level) for g in found.gaps
+    }
+    assert levels.get("evaluation-records-graph", levels.get("evaluation")) == "moderate"
 
 
 def test_attention_by_hand_is_not_critical(audited: Auditor) -> None:
