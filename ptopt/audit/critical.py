@@ -61,12 +61,13 @@ def is_measure_critical(key: str, entry: EntryPoint, entries: Sequence[EntryPoin
     measure = _measure(entry, key)
     if measure is None or Sign.SMALL in entry.signs or not is_main(entry, entries):
         return False
-    if measure.by_model:  # it has read what the signs stand for
-        return is_large(entry)
+    # A model has read what the words stand for.
     if key == "precision":
-        return is_large(entry) and Sign.HALF not in entry.signs
+        return is_large(entry) and (measure.by_model or Sign.HALF not in entry.signs)
     if key == "workers":
-        return Sign.DECODES in entry.signs and _NO_WORKERS.search(measure.detail) is not None
+        return Sign.DECODES in entry.signs and (
+            measure.by_model or _NO_WORKERS.search(measure.detail) is not None
+        )
     return False
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from ptopt.audit.critical import is_measure_critical
+from ptopt.audit.values import Checked, State
 from tests.audit.conftest import Auditor
 
 TRAIN = """\
@@ -229,6 +233,17 @@ def test_the_advice_on_precision_is_what_the_pinned_torch_has(
     found = audited({"train.py": train(), "requirements.txt": pin + "\n"})
     gaps = [(str(gap.level), action in gap.action) for gap in found.gaps if gap.key == "precision"]
     assert gaps == ([(level, True)] if level else [])
+
+
+def test_a_model_that_switched_a_row_off_has_read_what_speaks_of_half_precision(audited: Auditor) -> None:
+    (entry,) = audited({"train.py": train(before="images = images.bfloat16().float()")}).entries
+    assert not is_measure_critical("precision", entry, [entry])
+    rows = tuple(
+        replace(row, state=State.OFF, checked=Checked("a model", before=row)) for row in entry.measures
+    )
+    read = replace(entry, measures=rows)
+    assert is_measure_critical("precision", read, [read])
+    assert not any(is_measure_critical(key, read, [read]) for key in ("tf32", "compile", "evaluation"))
 
 
 DEBUGGED = train(before="torch.autograd.set_detect_anomaly(True)")
