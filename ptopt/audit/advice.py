@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
 from packaging.version import Version
 
-from ptopt.audit.measures.memory import ONLY_PATCHES
+from ptopt.audit.critical import is_measure_critical
 from ptopt.audit.measures.saving import NOTHING_SAVED
 from ptopt.audit.published import worth
 from ptopt.audit.values import EntryPoint, Gap, Level, Measure, State
@@ -36,6 +37,9 @@ ADVICE: dict[str, Advice] = {
         "the framework (`bf16`, `precision`), and compare the losses of a short run.",
         "the GPU is older than Volta, the network is small, or the numerics need float32",
         2, "an hour, and a short run to compare the losses", "forward and backward pass",
+        "torch.autocast",
+        "Run the forward pass and the loss under `torch.cuda.amp.autocast()` and step through a `torch.cuda.amp.GradScaler`, or switch on "
+        "the option of the framework (`fp16`, `precision`), and compare the losses of a short run.",
     ),
     "tf32": Advice(
         Level.MODERATE,
@@ -146,7 +150,7 @@ _DATA_PARALLEL = re.compile(r"^(?!.*\b(no|not|nor|neither|without)\b).*(?<!\w)Da
 
 # Measure -> what its advice cannot do without, by its name in `ptopt.project.added`.
 NEEDS = {
-    "precision": "torch.autocast", "tf32": "set_float32_matmul_precision", "attention": "scaled_dot_product_attention",
+    "precision": "torch.cuda.amp", "tf32": "set_float32_matmul_precision", "attention": "scaled_dot_product_attention",
     "compile": "torch.compile", "persistent_workers": "persistent_workers", "fused_optimizer": "fused=True",
     "set_to_none": "set_to_none", "channels_last": "torch.channels_last",
 }  # fmt: skip
@@ -176,12 +180,13 @@ def gaps(
     facts: ProjectFacts = NO_FACTS,
     not_yet: Mapping[str, Collection[str]] = MappingProxyType({}),
 ) -> tuple[Gap, ...]:
-    """The measures that are off somewhere, the heaviest first, then those of the most scripts.
+    """The measures that are off somewhere, the heaviest first, then those of the most scripts: one for the scripts in which it
+    weighs the same.
 
     What the torch that the project pins does not have is none, and neither is what `not_yet` names of a script.
     """
     found = []
-    for key, advice in ADVICE.items():
+    for key in ADVICE:
         if _is_too_new(key, facts):
             continue
         missing = [
@@ -193,15 +198,23 @@ def gaps(
         ]
         if not missing:
             continue
-        places = tuple(dict.fromkeys(place for _, m in missing for place in m.evidence))
-        found.append(
-            Gap(
-                key, missing[0][1].title, min((_level(key, entry) for entry, _ in missing), key=list(Level).index), _action(advice, [m for _, m in missing], facts), advice.wrong_if,
-                tuple(dict.fromkeys(entry.path for entry, _ in missing)), places[:_MOST_PLACES], worth(key),
-            )
-        )  # fmt: skip
+        by_level: defaultdict[Level, list[tuple[EntryPoint, Measure]]] = defaultdict(list)
+        for entry, measure in missing:
+            by_level[_level(key, entry, entries)].append((entry, measure))
+        found += [_gap(key, level, some, facts) for level, some in by_level.items()]
     order = list(Level)
     return tuple(sorted(found, key=lambda gap: (order.index(gap.level), -len(gap.entries))))
+
+
+def _gap(key: str, level: Level, missing: Sequence[tuple[EntryPoint, Measure]], facts: ProjectFacts) -> Gap:
+    """What weighs the same in some scripts."""
+    advice = ADVICE[key]
+    places = tuple(dict.fromkeys(place for _, m in missing for place in m.evidence))
+    paths = tuple(dict.fromkeys(entry.path for entry, _ in missing))
+    action = _action(advice, [m for _, m in missing], facts)
+    return Gap(
+        key, missing[0][1].title, level, action, advice.wrong_if, paths, places[:_MOST_PLACES], worth(key)
+    )
 
 
 def _action(advice: Advice, measures: Sequence[Measure], facts: ProjectFacts) -> str:
@@ -216,29 +229,13 @@ def _action(advice: Advice, measures: Sequence[Measure], facts: ProjectFacts) ->
     return advice.action
 
 
-def _level(key: str, entry: EntryPoint) -> Level:
-    """The level of the advice; one less where the script has nothing that makes it heavy, or trains nothing."""
+def _level(key: str, entry: EntryPoint, entries: Sequence[EntryPoint]) -> Level:
+    """The level of the advice, one less where it is not known to make most of the cost; low where the script trains nothing."""
     if entry.trial:
         return Level.LOW
-    images = _reads_images(entry)
-    if key == "precision":
-        text = entry.framework in ("transformers", "TRL") or _is_seen(entry, "attention")
-        return Level.CRITICAL if (images or text) and not entry.small else Level.MODERATE
-    if key == "workers":  # decoding images is work; reading tokens is little
-        return Level.CRITICAL if images and not entry.small else Level.MODERATE
-    return ADVICE[key].level
-
-
-def _reads_images(entry: EntryPoint) -> bool:
-    """Does the network convolve, or cut an image into patches?"""
-    measure = measure_of(entry, "channels_last")
-    return _is_seen(entry, "channels_last") or (measure is not None and measure.detail == ONLY_PATCHES)
-
-
-def _is_seen(entry: EntryPoint, key: str) -> bool:
-    """Does the network have what the measure is about?"""
-    measure = measure_of(entry, key)
-    return measure is not None and measure.state in (State.ON, State.OFF)
+    if is_measure_critical(key, entry, entries):
+        return Level.CRITICAL
+    return Level.MODERATE if ADVICE[key].level is Level.CRITICAL else ADVICE[key].level
 
 
 def is_gap(entry: EntryPoint, measure: Measure) -> bool:

@@ -27,6 +27,7 @@ from ptopt.audit.nearest import NearestFacts
 from ptopt.audit.options import Options
 from ptopt.audit.plan import OVERLAP, SHARE, good, plan
 from ptopt.audit.setup import READ, Setup
+from ptopt.audit.signs import reached, signs_of
 from ptopt.audit.summaries import Summaries
 from ptopt.audit.trials import is_trial, without_trials
 from ptopt.audit.values import Audit, EntryPoint, Level, State
@@ -201,7 +202,7 @@ def _entry(
     return EntryPoint(
         live.start.path, main_line(live.start), framework, setup.place(module, call), len(live.read),
         measures, tuple(limits), is_trial(setup, measures), modules=frozenset(m.path for m in live.read.values()),
-        small=setup.is_small,
+        signs=signs_of(setup), reached=reached(setup),
     )  # fmt: skip
 
 

@@ -28,12 +28,14 @@ READ = frozenset(
     {"PyTorch", "Accelerate", "Fabric", "Lightning", "transformers", "TRL", "DeepSpeed", "Colossal-AI"}
 )
 _SMALL = re.compile(
-    r"\bmnist\b|replay_?(memory|buffer)|float64|\.double\(\)|set_default_dtype|LogisticRegression|\bSVC\b",
+    r"\bmnist\b|replay_?(memory|buffer)|(net|model|module)\w*\.double\(\)|set_default_dtype|LogisticRegression|\bSVC\b",
     re.I,
 )
 _SMALL_PACKAGES = frozenset(
-    {"gym", "gymnasium", "atari_py", "ale_py", "torch_geometric", "dgl", "e3nn", "stable_baselines3"}
-)
+    {"gym", "gymnasium", "atari_py", "ale_py", "torch_geometric", "dgl", "e3nn", "stable_baselines3", "gsplat", "nerfacc", "tinycudann",
+     "diff_gaussian_rasterization", "pytorch3d", "nvdiffrast", "kaolin", "torchdiffeq", "torchsde", "schnetpack", "gpytorch", "pyro", "rdkit",
+     "numpyro", "deepxde", "torch_scatter", "ase", "pyscf"}
+)  # fmt: skip
 # Packages whose base classes hold no network that a measure asks about, or are looked at by name.
 _WELL_KNOWN = frozenset(
     {"torch", "torchvision", "torchaudio", "transformers", "pytorch_lightning", "lightning", "lightning_fabric", "timm", "diffusers",

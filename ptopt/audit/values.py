@@ -60,6 +60,21 @@ class Checked:
     before: Measure | None = None
 
 
+Lines = tuple[str, int, int]  # path, first line, last line
+
+
+class Sign(enum.Enum):
+    """What the code of a script tells of the cost of its training."""
+
+    SMALL = "words say that the network is small, or that the numerics need float32"
+    HALF = "it, or a command that starts it, speaks of half precision"
+    PICTURES = "it reads or makes pictures"
+    SOUND = "it reads or makes sound"
+    DECODES = "each item of its dataset is decoded from a file when it is asked for"
+    PRETRAINED = "it loads a network of transformers or diffusers with its weights"
+    STARTED = "a script or the documentation starts it"
+
+
 @dataclass(frozen=True, slots=True)
 class EntryPoint:
     """A script that trains, and what its training uses."""
@@ -73,7 +88,8 @@ class EntryPoint:
     limits: tuple[str, ...] = ()  # what of it could not be followed
     trial: bool = False  # makes a few steps to measure them
     modules: frozenset[str] = frozenset()  # files of the repository that it runs code of
-    small: bool = False  # words in its code say that the network is small, or that the numerics need float32
+    signs: frozenset[Sign] = frozenset()
+    reached: frozenset[Lines] = frozenset()  # the functions that run
 
 
 class Level(str, enum.Enum):

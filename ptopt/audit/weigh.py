@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
+from ptopt.audit.critical import is_finding_critical
 from ptopt.audit.measures.running import RECORDS_GRAPH
 from ptopt.audit.values import EntryPoint, Gap, Level, Measure, Place, State, Weighed
 from ptopt.findings import Finding, Severity
@@ -37,15 +38,12 @@ def weighed(finding: Finding, sure: float, entries: tuple[EntryPoint, ...]) -> W
         return Weighed(finding, Level.LOW, "below the confidence from which a review comments")
     if finding.name == "full-precision-training" and entries and not _is_trained(finding.path, entries):
         return Weighed(finding, Level.LOW, "no listed script is known to train here")
-    if (
-        finding.severity is Severity.HIGH and often
-    ):  # what a review calls high is not below advice of one line
-        return Weighed(finding, Level.CRITICAL, "on every step" if each_step else "for each batch")
     if finding.severity is Severity.HIGH and _of_unknown_frequency(features):
         return Weighed(finding, Level.MODERATE, "how often it runs is not known")
     if finding.severity is not Severity.LOW and often:
         how = "on every step" if each_step else "for each batch"
-        return Weighed(finding, Level.MODERATE, how)
+        heavy = finding.severity is Severity.HIGH and is_finding_critical(finding, entries)
+        return Weighed(finding, Level.CRITICAL if heavy else Level.MODERATE, how)
     return Weighed(finding, Level.LOW, "little each time" if often else "seldom, or unknown how often")
 
 

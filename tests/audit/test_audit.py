@@ -31,7 +31,8 @@ PLAIN = script(
 
 def test_gaps_come_by_weight(audited: Auditor) -> None:
     gaps = audited({"train.py": PLAIN}).gaps
-    assert [gap.key for gap in gaps if gap.level is Level.CRITICAL] == ["precision", "workers"]
+    assert {"precision", "workers"} <= {gap.key for gap in gaps if gap.level is Level.MODERATE}
+    assert Level.LOW in {gap.level for gap in gaps}
     assert [gap.level for gap in gaps] == sorted((gap.level for gap in gaps), key=list(Level).index)
     assert all(gap.evidence for gap in gaps)
 

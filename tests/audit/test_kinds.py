@@ -549,12 +549,12 @@ def full_precision(path: str) -> Finding:
     )  # fmt: skip
 
 
-def test_a_training_that_no_script_starts_is_not_critical(audited: Auditor) -> None:
+def test_a_training_that_no_script_starts_weighs_less(audited: Auditor) -> None:
     entries = audited({"train.py": script()}).entries
     levels = [
         weighed(full_precision(path), 0.5, entries).level for path in ("train.py", "probe/classifier.py")
     ]
-    assert levels == [Level.CRITICAL, Level.LOW]
+    assert levels == [Level.MODERATE, Level.LOW]
 
 
 LOOPED = """

@@ -1,0 +1,108 @@
+"""What may be called critical: what is known to make most of the cost of a training that the repository is there for.
+
+A consultant calls something critical where the run that is documented certainly meets it, on each step or item, in a training that is
+neither small nor one example of many. All else may be true and worth an hour; it is moderate.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from ptopt.audit.measures.memory import ONLY_PATCHES
+from ptopt.audit.values import EntryPoint, Measure, Sign, State
+from ptopt.findings import Finding
+from ptopt.pathkind import path_kind
+
+# Findings that cost a multiple of the step, or memory until none is left, whatever the network is.
+_COSTLY = frozenset(
+    {"anomaly-detection-on", "blocking-launches", "synchronous-save-every-step", "loader-rebuilt-in-loop", "file-read-per-item",
+     "metric-keeps-graph", "float16-on-cpu"}
+)  # fmt: skip
+# Those that do so where the network is large.
+_COSTLY_IF_LARGE = frozenset({"full-precision-training", "trainer-in-full-precision"})
+_FEW = 4  # scripts, of which each may be the one that matters
+_MANY = 8  # scripts: a collection, in which only one at the top is the main one
+_ASIDE = re.compile(
+    r"(^|[_\-/])(old|legacy|backup|deprecated|archived?|third_?party|external|vendor|e2e|toys?|playground|sandbox|scratch|baselines?|"
+    r"tutorials?|notebooks?|debug|sanity|dummy|quick_?start|examples?|demos?|projects?|extensions?|contrib|comparisons?)(?=[_\-/.]|$)",
+    re.I,
+)
+_AT_TOP = re.compile(r"((src|scripts?|tools?|train(ing)?)/)?[^/]+$")
+_TRAINS = re.compile(r"train|tune|main|run|fit|sft|dpo|imitate|learn", re.I)
+_NO_WORKERS = re.compile(r"^`num_workers` is 0\b")
+
+
+def is_main(entry: EntryPoint, entries: Sequence[EntryPoint]) -> bool:
+    """Is it a script that the repository is there for, and not a toy, a test, or one example of many?"""
+    if (
+        entry.trial
+        or entry.path.endswith(".ipynb")
+        or path_kind(entry.path) is not None
+        or _ASIDE.search(entry.path)
+    ):
+        return False
+    depth = entry.path.count("/")
+    if depth > 1 + min(other.path.count("/") for other in (entry, *entries)):
+        return False
+    started = Sign.STARTED in entry.signs
+    if not started and (
+        any(Sign.STARTED in other.signs for other in entries)
+        or not _TRAINS.search(entry.path.rpartition("/")[2])
+    ):
+        return False
+    if len(entries) > _MANY:
+        return started and _AT_TOP.match(entry.path) is not None
+    return len(entries) <= _FEW or depth <= 1 or started
+
+
+def is_measure_critical(key: str, entry: EntryPoint, entries: Sequence[EntryPoint]) -> bool:
+    """Does a measure that is off in a script surely cost most of its run?"""
+    measure = _measure(entry, key)
+    if measure is None or Sign.SMALL in entry.signs or not is_main(entry, entries):
+        return False
+    # A model has read what the words stand for.
+    if key == "precision":
+        return is_large(entry) and (measure.by_model or Sign.HALF not in entry.signs)
+    if key == "workers":
+        return Sign.DECODES in entry.signs and (
+            measure.by_model or _NO_WORKERS.search(measure.detail) is not None
+        )
+    return False
+
+
+def is_finding_critical(finding: Finding, entries: Sequence[EntryPoint]) -> bool:
+    """Does a main script run the line, and does it cost so much there?"""
+    if finding.name not in _COSTLY | _COSTLY_IF_LARGE:
+        return False
+    return any(
+        (finding.name in _COSTLY or is_large(entry)) and is_main(entry, entries) and _runs(entry, finding)
+        for entry in entries
+    )
+
+
+def is_large(entry: EntryPoint) -> bool:
+    """Does the script train a network of pictures or a published transformer, of which nothing says that it is small?"""
+    if Sign.SMALL in entry.signs:
+        return False
+    if Sign.PICTURES in entry.signs and reads_images(entry):
+        return True
+    # A transformer that is trained from nothing is often a study of some layers.
+    return (entry.framework == "TRL" or Sign.PRETRAINED in entry.signs) and Sign.SOUND not in entry.signs
+
+
+def reads_images(entry: EntryPoint) -> bool:
+    """Does the network convolve, or cut an image into patches?"""
+    measure = _measure(entry, "channels_last")
+    return measure is not None and (measure.state in (State.ON, State.OFF) or measure.detail == ONLY_PATCHES)
+
+
+def _runs(entry: EntryPoint, finding: Finding) -> bool:
+    if not finding.symbol:
+        return finding.path in entry.modules
+    line = finding.span.start
+    return any(path == finding.path and first <= line <= last for path, first, last in entry.reached)
+
+
+def _measure(entry: EntryPoint, key: str) -> Measure | None:
+    return next((m for m in entry.measures if m.key == key), None)
