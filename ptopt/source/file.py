@@ -93,6 +93,12 @@ class SourceFile:
         """Raises `SourceError` with a reason fit for the reader when the file cannot be understood."""
         return cls(path, parse_python(path, data), facts, repository)
 
+    def under_review(self, facts: ProjectFacts, repository: Repository) -> SourceFile:
+        """The same file with what is known of its project. They share the tree and what follows from it alone."""
+        other = SourceFile(self.path, self.parsed, facts, repository)
+        other.__dict__["index"] = self.index
+        return other
+
     @cached_property
     def index(self) -> Index:
         return Index(self.tree)

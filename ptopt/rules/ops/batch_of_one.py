@@ -155,12 +155,15 @@ class BatchOfOne(Rule):
 
 def _one_prompt(loop: ast.AST, file: SourceFile) -> Iterator[Problem]:
     """`for prompt in prompts: model.generate(**tokenizer(prompt))`, once for each prompt of a list."""
-    if not isinstance(loop, ast.For) or _BATCHES.search(file.source(loop.iter)) or _few_or_blocks(loop.iter):
+    calls = file.once(_generations).get(loop)
+    if not isinstance(loop, ast.For) or not calls:
+        return
+    if _BATCHES.search(file.source(loop.iter)) or _few_or_blocks(loop.iter):
         return
     if _feeds_back(loop) or _WAITS_FOR_PEOPLE.search(file.source(loop)):
         return
     reached = _reached(names_in(loop.target), loop)
-    for call in file.once(_generations).get(loop, ()):
+    for call in calls:
         tokenized = _tokenized(call, file)
         text = tokenized.args[0] if tokenized is not None and tokenized.args else None
         if tokenized is None or text is None or isinstance(text, (ast.List, ast.ListComp)):
@@ -329,15 +332,15 @@ def _reached(names: frozenset[str], place: ast.AST) -> set[str]:
 
 def _feeds_back(loop: ast.For) -> bool:
     """Does an iteration read what the one before has left?"""
+    names = [node for node in own_nodes(loop) if isinstance(node, ast.Name)]
     stored: dict[str, int] = {}
-    for node in own_nodes(loop):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+    for node in names:
+        if isinstance(node.ctx, ast.Store):
             stored.setdefault(node.id, node.lineno)
     return any(
-        isinstance(n, ast.Name)
-        and isinstance(n.ctx, ast.Load)
+        isinstance(n.ctx, ast.Load)
         and n.id in stored
         and n.lineno <= stored[n.id]
         and n.id not in names_in(loop.target)
-        for n in own_nodes(loop)
+        for n in names
     )
