@@ -69,6 +69,8 @@ def liveness(function: FunctionNode, removable: Removable) -> Liveness | None:
     kept: set[str] = set()
     statements = 0
     for node in _all_nodes(function.body):
+        if node.__class__ is ast.Name or node.__class__ is ast.Constant:
+            continue  # as most nodes
         statements += isinstance(node, ast.stmt)
         if statements > _MOST_STATEMENTS:
             return None

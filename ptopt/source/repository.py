@@ -266,8 +266,9 @@ class Repository:
 
     def _has_its_own(self, other: str, path: str) -> bool:
         """Does a module of the same name lie beside `other`, in another folder, so that it imports that one?"""
-        here, there = PurePosixPath(path), PurePosixPath(other)
-        return here.parent != there.parent and str(there.parent / here.name) in self._files
+        here, _, name = path.rpartition("/")
+        there = other.rpartition("/")[0]
+        return here != there and f"{there}/{name}".lstrip("/") in self._files
 
     def _parse(self, path: str, data: bytes) -> SourceFile | None:
         if path not in self._asked and len(self._asked) >= _MOST_PARSED:
