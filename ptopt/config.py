@@ -194,13 +194,16 @@ class Config(BaseModel):
     def enabled(self, rule_id: str, name: str, family: str, default_on: bool, path: str) -> bool:
         """Whether a rule is on for the file at `path`."""
         keys = _keys(rule_id, name, family)
-        selected = default_on if self.select is None else not keys.isdisjoint(self.select)
-        if not keys.isdisjoint(self.ignore) or not (selected or not keys.isdisjoint(self.extend_select)):
-            return False
-        return not any(
+        return self.selects(rule_id, name, family, default_on) and not any(
             not keys.isdisjoint(rules) and parse_glob(glob).matches(path)
             for glob, rules in self.per_path_ignores.items()
         )
+
+    def selects(self, rule_id: str, name: str, family: str, default_on: bool) -> bool:
+        """Whether a rule is on, but for what `per-path-ignores` says of single files."""
+        keys = _keys(rule_id, name, family)
+        selected = default_on if self.select is None else not keys.isdisjoint(self.select)
+        return keys.isdisjoint(self.ignore) and (selected or not keys.isdisjoint(self.extend_select))
 
     def switches_off_at(self, path: str) -> bool:
         """Do `per-path-ignores` switch rules off for the file at `path`?"""

@@ -96,13 +96,13 @@ class _Around:
 
     def __init__(self, around: Mapping[str, bytes], neighbours: Neighbours | None) -> None:
         self._around, self._neighbours = around, neighbours
-        self._parsed = Parsed(MOST_PARSED_OF_A_CHANGE if neighbours is None else None)
+        self.shared = Parsed(MOST_PARSED_OF_A_CHANGE if neighbours is None else None)
 
     def of(self, file: ChangedFile) -> Repository:
         near = self._neighbours
         if near is None:
-            return Repository(self._around, self._parsed)
-        return Repository(lambda: {**near(file.path), file.path: file.head or b""}, self._parsed)
+            return Repository(self._around, self.shared)
+        return Repository(lambda: {**near(file.path), file.path: file.head or b""}, self.shared)
 
 
 class _Inspector:
@@ -116,7 +116,7 @@ class _Inspector:
         self._facts = inspection.facts
         self._limit_to_change = inspection.limit_to_change
         self._calibration = calibration
-        self._prefilter = Prefilter(rules())
+        self._prefilter = Prefilter([rule for rule in rules() if config.selects(*rule.keys(), rule.default)])
         self._work_left = CHANGE_WORK
         self._unasked = unasked
         judged = calibration.floor if calibration is not None and calibration.floor is not None else 1.0
@@ -134,12 +134,13 @@ class _Inspector:
         if reason is not None or file.head is None:
             return FileResult.skipped(NotReviewed(file.path, reason or "its head version is not available"))
         change = file if self._limit_to_change else None
-        wanted = [r for r in self._prefilter(file.head) if r.concerns(change) and self._enabled(r, file.path)]
+        text = self._around.shared.text(file.path, file.head)
+        wanted = [r for r in self._prefilter(text) if r.concerns(change) and self._enabled(r, file.path)]
         for_rules = bool(wanted) or _mentions_ptopt(file.head)
         if not for_rules and not self._may_be_advised_on(file.head):
             return self._unasked(file.path, file.head)
         try:
-            source = SourceFile.parse(file.path, file.head, self._facts, self._around.of(file))
+            source = self._around.shared.reviewed(file.path, file.head, self._facts, self._around.of(file))
         except ParseError as error:
             return FileResult.skipped(NotReviewed(file.path, str(error), error.syntax))
         lost = source.parsed.lost if for_rules else ()
@@ -197,7 +198,7 @@ class _Inspector:
         return tuple(p.with_baseline(self._baseline) for p in found)
 
     def _enabled(self, rule: Rule, path: str) -> bool:
-        return self._config.enabled(*rule.keys(), rule.default, path)
+        return not self._config.per_path_ignores or self._config.enabled(*rule.keys(), rule.default, path)
 
     def _may_be_advised_on(self, head: bytes) -> bool:
         if self._calibration is None:

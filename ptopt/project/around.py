@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import re
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cached_property
 from pathlib import PurePosixPath
@@ -80,11 +80,18 @@ def _by_folder(paths: Iterable[str]) -> dict[str, list[tuple[float, str]]]:
 
 def _near(folders: Mapping[str, list[tuple[float, str]]], changed: Collection[str], most: int) -> list[str]:
     starts = {path.rpartition("/")[0] for path in changed if path.endswith(PYTHON)}
-    ranked = (
-        (steps + nearer, path)
-        for folder, files in folders.items()
-        for steps in [min((folder_steps(folder, start) for start in starts), default=99)]
-        for nearer, path in files
-        if path not in changed
-    )
-    return [path for _, path in heapq.nsmallest(most, ranked)]
+    by_steps: defaultdict[int, list[str]] = defaultdict(list)
+    for folder in folders:
+        by_steps[min((folder_steps(folder, start) for start in starts), default=99)].append(folder)
+    ranked: list[tuple[float, str]] = []
+    for steps in sorted(by_steps):
+        if len(ranked) >= most and steps - _NEARER > ranked[most - 1][0]:
+            break  # what is farther away comes behind all of these
+        ranked += [
+            (steps + nearer, path)
+            for folder in by_steps[steps]
+            for nearer, path in folders[folder]
+            if path not in changed
+        ]
+        ranked = heapq.nsmallest(most, ranked)
+    return [path for _, path in ranked]

@@ -6,6 +6,7 @@ import ast
 import math
 import re
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from itertools import islice
 from pathlib import PurePosixPath
 
@@ -154,8 +155,8 @@ def _value(subject: ast.expr, file: SourceFile) -> dict[str, float]:
 
 
 def _purpose(hit: Hit, file: SourceFile) -> dict[str, float]:
-    found = {f"path:{name}": 1.0 for name, pattern in _PURPOSES.items() if pattern.search(file.path)}
-    found |= {f"symbol:{name}": 1.0 for name, pattern in _PURPOSES.items() if pattern.search(hit.symbol)}
+    found = {f"path:{name}": 1.0 for name in _purposes_in(file.path)}
+    found |= {f"symbol:{name}": 1.0 for name in _purposes_in(hit.symbol)}
     kind = path_kind(file.path)
     if kind is not None:
         found[f"kind:{kind}"] = 1.0
@@ -163,6 +164,11 @@ def _purpose(hit: Hit, file: SourceFile) -> dict[str, float]:
     found["class:module"] = float(cls is not None and file.context.is_module(cls))
     found["class:none"] = float(cls is None)
     return found if cls is None else found | place_in_network(cls, file)
+
+
+@lru_cache(maxsize=256)  # the hits of a file have the path in common, and many the symbol
+def _purposes_in(name: str) -> tuple[str, ...]:
+    return tuple(purpose for purpose, pattern in _PURPOSES.items() if pattern.search(name))
 
 
 def _of_file(file: SourceFile) -> dict[str, float]:

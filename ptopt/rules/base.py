@@ -113,7 +113,8 @@ class Rule:
         """The nodes that `check` sees. A rule that wants few of a frequent type may pick them here, in one pass."""
         if not self.calls:
             return list(file.index.of_type(*self.nodes))
-        calls: list[ast.AST] = [call for name in self.calls for call in file.calls_named(name)]
+        named = self.calls & file.called_names
+        calls: list[ast.AST] = [call for name in named for call in file.calls_named(name)]
         return calls + list(file.index.of_type(*(cls for cls in self.nodes if cls is not ast.Call)))
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

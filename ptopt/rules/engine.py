@@ -56,14 +56,15 @@ class Prefilter:
         self._rules = [(rule, _groups(rule)) for rule in rules]
         self._libraries = frozenset(library for rule in rules for library in rule.libraries)
 
-    def __call__(self, data: bytes) -> list[Rule]:
-        present = {library for library in self._libraries if library.encode() in data}
+    def __call__(self, content: bytes | Searchable) -> list[Rule]:
+        text = content if isinstance(content, Searchable) else Searchable(content)
+        data = text.data
+        present = {library for library in self._libraries if text.holds(library.encode())}
         candidates = [
             (rule, groups) for rule, groups in self._rules if not present.isdisjoint(rule.libraries)
         ]
         if len(candidates) < _FEW:  # too few to be worth a vocabulary: the text itself will do
             return [rule for rule, groups in candidates if all(words.in_text(data) for words in groups)]
-        text = Searchable(data)
         seen: dict[_Words, bool] = {}
         wanted = []
         for rule, groups in candidates:

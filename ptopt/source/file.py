@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from functools import cached_property, wraps
 from itertools import accumulate
 from typing import Any, ParamSpec, TypeVar
@@ -92,6 +92,12 @@ class SourceFile:
     ) -> SourceFile:
         """Raises `ParseError` with a reason fit for the reader when the file cannot be understood."""
         return cls(path, parse_python(path, data), facts, repository)
+
+    def under_review(self, facts: ProjectFacts, repository: Repository) -> SourceFile:
+        """The same file with what is known of its project. They share the tree and what follows from it alone."""
+        other = SourceFile(self.path, self.parsed, facts, repository)
+        other.__dict__["index"] = self.index
+        return other
 
     @cached_property
     def index(self) -> Index:
@@ -200,6 +206,11 @@ class SourceFile:
             else:
                 table[name] = [call]
         return table
+
+    @property
+    def called_names(self) -> Set[str]:
+        """The names that `calls_named` gives calls of."""
+        return self._calls_by_name.keys()
 
     def calls_named(self, name: str) -> list[ast.Call]:
         """Calls of anything whose dotted name ends in `name`, as the library spells it, in source order."""

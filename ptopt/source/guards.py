@@ -31,6 +31,7 @@ _LAST = re.compile(r"(^|_)(last|final)(_|$)", re.I)
 _DEEPEST_EXIT = 4  # conditions around an early exit that are looked through
 _EXITS = frozenset({"sys.exit", "exit", "quit", "os._exit"})
 _EXIT_NAMES = frozenset({"exit", "quit", "_exit"})
+_DEVICE_KINDS = ("is_cuda", "is_mps", "is_xpu")
 _LEAVING = (ast.Return, ast.Continue, ast.Break, ast.Raise)
 
 
@@ -80,7 +81,7 @@ class Guards:
         """The conditions that ask for the kind of a device."""
         return frozenset(
             child
-            for asked in self._index.of_type(ast.Attribute)
+            for asked in self._index.attributes_named(*_DEVICE_KINDS, "type")
             if _asks_device_kind(asked)
             for ancestor, child in self._index.ancestors(asked)
             if isinstance(ancestor, (ast.If, ast.IfExp)) and child is ancestor.test
@@ -260,7 +261,7 @@ def _asks_device_kind(node: ast.AST) -> bool:
     if not isinstance(node, ast.Attribute):
         return False
     of_device = isinstance(node.value, ast.Attribute) and node.value.attr == "device"
-    return node.attr in ("is_cuda", "is_mps", "is_xpu") or (node.attr == "type" and of_device)
+    return node.attr in _DEVICE_KINDS or (node.attr == "type" and of_device)
 
 
 def is_rare_test(test: ast.expr, in_body: bool) -> bool:

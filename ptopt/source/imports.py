@@ -67,7 +67,17 @@ class Imports:
 
     def imports(self, root: str) -> bool:
         """Does the file import the package `root` or a part of it?"""
-        return any(name == root or name.startswith(f"{root}.") for name in self._names.values())
+        return root in self._packages
+
+    @cached_property
+    def _packages(self) -> frozenset[str]:
+        """What is imported, and the packages around it: `torch`, `torch.nn` and `torch.nn.functional`."""
+        return frozenset(
+            ".".join(parts[:end])
+            for full in set(self._names.values())
+            for parts in [full.split(".")]
+            for end in range(1, len(parts) + 1)
+        )
 
     def local_names(self) -> dict[str, str]:
         """Local name -> qualified name, as imported."""

@@ -69,6 +69,8 @@ def liveness(function: FunctionNode, removable: Removable) -> Liveness | None:
     kept: set[str] = set()
     statements = 0
     for node in _all_nodes(function.body):
+        if node.__class__ is ast.Name or node.__class__ is ast.Constant:
+            continue  # as most nodes
         statements += isinstance(node, ast.stmt)
         if statements > _MOST_STATEMENTS:
             return None
@@ -91,15 +93,15 @@ def assigned_names(statement: ast.stmt) -> Names:
     else:
         targets = statement.targets if isinstance(statement, ast.Assign) else []
     names: set[str] = set()
-    while targets:
-        target = targets[0]
-        targets = targets[1:]
+    pending = [*targets]
+    while pending:
+        target = pending.pop()
         if isinstance(target, ast.Name):
             names.add(target.id)
         elif isinstance(target, (ast.Tuple, ast.List)):
-            targets = [*target.elts, *targets]
+            pending += target.elts
         elif isinstance(target, ast.Starred):
-            targets = [target.value, *targets]
+            pending.append(target.value)
         else:
             return NOTHING
     return frozenset(names)

@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from ptopt.pathkind import PYTHON, path_kind
-from ptopt.project.facts import NO_FACTS
+from ptopt.project.facts import NO_FACTS, ProjectFacts
 from ptopt.source import work
 from ptopt.source.calls import called_name
 from ptopt.source.index import FunctionNode
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ptopt.source.file import SourceFile
 
 _MOST_PARSED = 12  # files that the review of one file parses besides its own
-_TREES = 12  # that are kept for the next file
+_TREES = 16  # that are kept for the next file
 _TEXTS = 160  # that are kept with the words in them
 _BYTES_A_VISIT = 2_000  # that are searched in the time that visiting a node takes
 _MOST_DEFINITIONS = 3  # files that define a function of one name
@@ -52,6 +52,18 @@ class Parsed:
         else:
             self._texts.move_to_end(path)
         return known
+
+    def reviewed(self, path: str, data: bytes, facts: ProjectFacts, repository: Repository) -> SourceFile:
+        """A file under review. Where a question about another one led to it a moment ago, it is not parsed again.
+
+        Raises as `SourceFile.parse` does.
+        """
+        from ptopt.source.file import SourceFile  # it holds a repository
+
+        known = self._trees.get((path, data))
+        if known is None:
+            return SourceFile.parse(path, data, facts, repository)
+        return known.under_review(facts, repository)
 
     def __call__(self, path: str, data: bytes) -> SourceFile | None:
         """The tree of the file; None where it does not parse, or where enough were made."""
@@ -182,9 +194,12 @@ class Repository:
             return None
         if name not in self._classes:
             self._charge_search()
-            defined = re.compile(rb"^class " + re.escape(name.encode()) + rb"\b", re.M)
             head = b"class " + name.encode()
-            paths = [p for p, data in self._files.items() if head in data and defined.search(data)]
+            paths = [
+                path
+                for path, data in self._files.items()
+                if head in data and re.search(rb"^%b\b" % re.escape(head), data, re.M)
+            ]
             parsed = self._parse(paths[0], self._files[paths[0]]) if len(paths) == 1 else None
             classes = parsed.index.of_type(ast.ClassDef) if parsed is not None else ()
             found = next((cls for cls in classes if cls.name == name), None)
@@ -224,7 +239,6 @@ class Repository:
         self, path: str, name: str, is_method: bool, imported: bool
     ) -> tuple[tuple[SourceFile, ast.Call], ...]:
         self._charge_search()
-        called = re.compile(rf"{'' if imported else '[.]'}\b{re.escape(name)}\s*\(".encode())
         module, word = _module_word(path).encode() if imported else b"", name.encode()
         found: list[tuple[SourceFile, ast.Call]] = []
         for other, text in self._texts:
@@ -233,7 +247,7 @@ class Repository:
                 or not text.holds(module)
                 or other == path
                 or not text.calls(word)
-                or not called.search(text.data)
+                or not (imported or re.search(rb"[.]%b\s*\(" % word, text.data))
                 or path_kind(other) not in (None, path_kind(path))  # a test of a step is no step
                 or (imported and self._has_its_own(other, path))
             ):
@@ -252,8 +266,9 @@ class Repository:
 
     def _has_its_own(self, other: str, path: str) -> bool:
         """Does a module of the same name lie beside `other`, in another folder, so that it imports that one?"""
-        here, there = PurePosixPath(path), PurePosixPath(other)
-        return here.parent != there.parent and str(there.parent / here.name) in self._files
+        here, _, name = path.rpartition("/")
+        there = other.rpartition("/")[0]
+        return here != there and f"{there}/{name}".lstrip("/") in self._files
 
     def _parse(self, path: str, data: bytes) -> SourceFile | None:
         if path not in self._asked and len(self._asked) >= _MOST_PARSED:

@@ -69,7 +69,7 @@ class Uses:
         known = self._loads.get(name)
         if known is None:
             known = self._loads[name] = {}
-            for node in self._named(name):
+            for node in self.named(name):
                 if isinstance(node.ctx, ast.Load):
                     known.setdefault(self._index.function_of(node), []).append(node)
         return known.get(function, [])
@@ -80,7 +80,7 @@ class Uses:
 
     def named_in(self, container: ast.AST, name: str) -> Iterator[ast.Name]:
         """Every place in `container` where the name stands, in functions nested in it also."""
-        return self._within(self._named(name), container)
+        return self._within(self.named(name), container)
 
     def _within(self, found: list[ast.Name], container: ast.AST) -> Iterator[ast.Name]:
         start = bisect_left(found, container.lineno, key=lambda name: name.lineno)  # type: ignore[attr-defined]
@@ -90,7 +90,7 @@ class Uses:
             if self._index.within(name, container):
                 yield name
 
-    def _named(self, name: str) -> list[ast.Name]:
+    def named(self, name: str) -> list[ast.Name]:
         """Every place of the file where the name stands, in source order."""
         found = self._names.get(name, [])
         if name not in self._sorted:

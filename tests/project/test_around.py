@@ -22,6 +22,18 @@ def test_a_change_without_python_files_still_gets_an_order() -> None:
     assert files_around(["b.py", "a.py"], {"notes.ipynb"}) == ["a.py", "b.py"]
 
 
+def test_the_order_is_that_of_a_look_at_every_folder() -> None:
+    """Folders far away are not looked through; what stands in them would come behind the others."""
+    names = ("net", "train", "loss", "main", "data")
+    folders = ("", "a", "a/b", "a/b/c", "d", "d/e", "d/e/f/g")
+    paths = [f"{folder}/{name}.py".lstrip("/") for folder in folders for name in names]
+    for changed in ("a/b/net.py", "net.py", "d/e/f/g/train.py", "elsewhere/new.py"):
+        everything = files_around(paths, {changed}, most=len(paths))
+        assert len(everything) == len(set(paths) - {changed})
+        for most in range(1, len(paths)):
+            assert files_around(paths, {changed}, most) == everything[:most]
+
+
 def test_a_single_file_has_the_neighbours_of_a_change_of_it() -> None:
     paths = [f"pkg/{'sub/' * (i % 3)}f{i}.py" for i in range(70)] + [
         "train.py",

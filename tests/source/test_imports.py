@@ -48,6 +48,7 @@ def test_qualified(code: str, expected: str) -> None:
 def test_imports_tells_packages() -> None:
     file = SourceFile.parse("f.py", b"import torch.nn as nn\nfrom transformers import Trainer\n")
     assert file.imports.imports("torch") and file.imports.imports("transformers")
+    assert file.imports.imports("torch.nn") and not file.imports.imports("torch.nn.functional")
     assert not file.imports.imports("torchvision")
 
 

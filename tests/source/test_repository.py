@@ -7,6 +7,7 @@ import textwrap
 
 import pytest
 
+from ptopt.project.facts import read_facts
 from ptopt.source import searchable
 from ptopt.source.file import SourceFile
 from ptopt.source.frequency import Often
@@ -189,3 +190,17 @@ def test_a_text_is_split_into_words_once_for_all_files_that_ask(monkeypatch: pyt
         assert not file.context.grad_off(body(file))
         assert not near.mentions(b"summarise_batch")
     assert sorted(split) == sorted(around.values())
+
+
+def test_a_file_that_a_question_led_to_is_not_parsed_again_for_its_own_review() -> None:
+    shared, data = Parsed(), textwrap.dedent(UNDER_NO_GRAD).encode()
+    asked = shared("report.py", data)
+    assert asked is not None
+    facts, around = read_facts({"requirements.txt": b"torch==2.5"}), Repository({"lib/helpers.py": HELPER})
+    reviewed = shared.reviewed("report.py", data, facts, around)
+    assert (reviewed.tree, reviewed.index) == (asked.tree, asked.index)
+    assert (reviewed.facts, reviewed.repository) == (facts, around)
+    assert asked.facts is not facts  # others go on to see it without
+
+    changed = shared.reviewed("report.py", data + b"\n", facts, around)
+    assert changed.tree is not asked.tree

@@ -132,10 +132,17 @@ class ResultStoredWithGraph(Rule):
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         stored = stored_value(node)
         function = file.index.function_of(node)
-        if stored is None or function is None or file.context.grad_off(node) or file.context.trains(function):
+        if stored is None or function is None or function.name in ("__init__", "update"):
             return
         container, value = stored
-        if function.name in ("__init__", "update") or read_by_forward(container, function, file):
+        # The cheap checks first: where autograd is off may take other files to find out.
+        if all(stored_name(part) is None or is_cut(part) for part in parts_of(value)):
+            return
+        if (
+            file.context.grad_off(node)
+            or file.context.trains(function)
+            or read_by_forward(container, function, file)
+        ):
             return
         path = file.source(container)
         hook = hook_values(function, file)

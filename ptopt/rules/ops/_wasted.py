@@ -27,9 +27,9 @@ _FOR_EFFECT = re.compile(
     r"(^|_)probe|find_|attribut|saliency|prefill|build|setup|materiali[sz]e|record|measure|estimate",
     re.I,
 )
-_MEASURES = re.compile(
-    r"hook|synchronize\(|elapsed_time|perf_counter|max_memory|torch\.profiler|GradientTape|FlopCount|cuda_?graph|CUDAGraph|"
-    r"\.capture\(|prepare_qat|convert_fx|\.observer|torch\.jit\.trace|timeit"
+_MEASURES = (
+    "hook synchronize( elapsed_time perf_counter max_memory torch.profiler GradientTape FlopCount cuda_graph cudagraph CUDAGraph "
+    ".capture( prepare_qat convert_fx .observer torch.jit.trace timeit".split()
 )
 _PLAIN_DECORATORS = frozenset(
     "staticmethod classmethod no_grad inference_mode autocast custom_fwd script script_method beartype typecheck typechecked "
@@ -236,4 +236,8 @@ def runs_for_effect(function: FunctionNode, file: SourceFile) -> bool:
     """Are networks run here for what happens in them: to warm up, to measure, to calibrate, to fill a cache, for hooks?"""
     cls = file.index.class_of(function)
     named = [function.name, cls.name if cls is not None else ""]
-    return any(_FOR_EFFECT.search(name) for name in named) or file.search(_MEASURES)
+    return any(_FOR_EFFECT.search(name) for name in named) or file.once(_measures)
+
+
+def _measures(file: SourceFile) -> bool:
+    return any(word in file.text for word in _MEASURES)

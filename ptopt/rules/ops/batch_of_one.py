@@ -205,12 +205,15 @@ class BatchOfOne(Rule):
 
 def _one_prompt(loop: ast.AST, file: SourceFile) -> Iterator[Problem]:
     """`for prompt in prompts: model.generate(**tokenizer(prompt))`, once for each prompt of a list."""
-    if not isinstance(loop, ast.For) or BATCHES.search(file.source(loop.iter)) or few_or_blocks(loop.iter):
+    calls = file.once(_generations).get(loop)
+    if not isinstance(loop, ast.For) or not calls:
+        return
+    if BATCHES.search(file.source(loop.iter)) or few_or_blocks(loop.iter):
         return
     if feeds_back(loop) or _WAITS_FOR_PEOPLE.search(file.source(loop)):
         return
     reached = dependent(names_in(loop.target), loop)
-    for call in file.once(_generations).get(loop, ()):
+    for call in calls:
         tokenized = _tokenized(call, file)
         text = tokenized.args[0] if tokenized is not None and tokenized.args else None
         if tokenized is None or text is None or isinstance(text, (ast.List, ast.ListComp)):

@@ -238,8 +238,9 @@ def _norm_in_forward(node: ast.Call, file: SourceFile) -> ast.expr | None:
 def _consumers(file: SourceFile) -> dict[tuple[ast.ClassDef, str], list[str]]:
     """(class, attribute of a layer) -> for each of its uses, the attribute that is called with the output ("" if none is)."""
     table: dict[tuple[ast.ClassDef, str], list[str]] = {}
-    for attribute in file.index.of_type(ast.Attribute):
-        if not is_self(attribute) or not isinstance(attribute.ctx, ast.Load):
+    for name in file.uses.named("self"):
+        attribute = file.index.parent(name)
+        if not isinstance(attribute, ast.Attribute) or not isinstance(attribute.ctx, ast.Load):
             continue
         cls = file.index.class_of(attribute)
         call = file.index.parent(attribute)

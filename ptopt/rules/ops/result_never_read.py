@@ -598,6 +598,8 @@ def _only_read_under_the_opposite(
     statement: Assigned, function: FunctionNode, file: SourceFile
 ) -> tuple[ast.Name, str] | None:
     """A read of the value, and the condition, where all reads stand under the opposite of a condition of the statement."""
+    if file.index.parent(statement) is function:
+        return None  # as most statements, it stands under no condition
     here = dict(_conditions(statement, function, file))
     found: tuple[ast.Name, str] | None = None
     for name in assigned_names(statement) if here else ():

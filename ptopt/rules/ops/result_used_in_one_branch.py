@@ -208,12 +208,19 @@ def _is_read_in_one_branch(assign: ast.Assign, file: SourceFile) -> bool:
     target, function = assign.targets[0], file.index.function_of(assign)
     if len(assign.targets) != 1 or not isinstance(target, ast.Name) or function is None:
         return False
+    if file.index.parent(assign) not in file.once(_with_conditions):
+        return False
     loads = file.uses.loads(function, target.id)
     return (
         bool(loads)
         and len(file.bindings.of(function, target.id)) == 1
         and _branch(assign, loads, file) is not None
     )
+
+
+def _with_conditions(file: SourceFile) -> frozenset[ast.AST | None]:
+    """What an `if` stands in, at the first level."""
+    return frozenset(map(file.index.parent, file.index.of_type(ast.If)))
 
 
 def _before_exit(early: Early, node: ast.If, file: SourceFile) -> Problem:
