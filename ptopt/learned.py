@@ -13,7 +13,7 @@ SURE = 0.5  # the confidence from which on a finding is not doubtful
 _EDGE = 1e-4
 # How much less those are asked about that are less sure; and how suddenly a rule is asked about when it is due. At even intervals
 # it takes fewer findings to ask about a rule within a certain time than by chance alone.
-_DOUBT, _STEEP = 1.5, 4
+_DOUBT, _STEEP = 0.5, 16
 
 
 @dataclass(frozen=True, slots=True)

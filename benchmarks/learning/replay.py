@@ -2,8 +2,8 @@
 
 Each run is one repository of the part `judge` (which the ranker was not fitted on), with people, tastes and chance of its own.
 Pull requests bring candidates of that repository's commits, up to five; what the review shows is answered by some; an *event* is an
-answer that counts. At each checkpoint all candidates of the repository are reviewed once more: *addressed* is the share of
-useful ones (R) among those shown, explored ones included; *lost* the share of the useful ones that is not shown.
+answer that counts. At each checkpoint 60 such pull requests are reviewed, and nobody votes on them: *addressed* is the share of
+useful comments (R) among those shown, explored ones included; *lost* the share of the useful ones that is not shown.
 
 *broad* starts from all candidates (`min-confidence = 0`), *default* from the threshold of the shipped ranker. *held out* is
 a repository that voted on the comments of half of its commits alone, at those of the other half.
@@ -29,6 +29,7 @@ from ptopt.ranker.model import threshold
 
 CHECKPOINTS = (0, 25, 50, 100, 200, 400)
 _IN_REVIEW = 5
+_REVIEWS = 60  # pull requests of a repository that are looked at at a checkpoint
 _FEWEST = 8  # candidates of a repository that is simulated
 _MOST_PULLS = 3_000  # where nothing is shown, nobody answers
 _DRIFT_AT = 200
@@ -47,7 +48,8 @@ ATTACKS = (
 
 @dataclass(slots=True)
 class Tally:
-    """Expected numbers, summed over repositories: what is explored counts by its share."""
+    """Comments of a pull request on average, summed over repositories: what reviews show, what of it is useful, and what is useful
+    of all candidates."""
 
     shown: float = 0.0
     good: float = 0.0
@@ -56,6 +58,23 @@ class Tally:
     def add(
         self, repository: Repository, learned: Learned, candidates: Sequence[Candidate], least: float
     ) -> None:
+        """What reviews of candidates show, which are drawn alike each time: of those that are quiet one at most."""
+        chance = random.Random(0)
+        shown = good = useful = 0
+        for _ in range(_REVIEWS):
+            drawn = list(dict.fromkeys(chance.choices(candidates, k=_IN_REVIEW)))
+            made = list(_review(drawn, learned, least, chance))
+            shown += len(made)
+            good += sum(map(repository.useful, made))
+            useful += sum(map(repository.useful, drawn))
+        self.shown += shown / _REVIEWS
+        self.good += good / _REVIEWS
+        self.useful += useful / _REVIEWS
+
+    def add_each(
+        self, repository: Repository, learned: Learned, candidates: Sequence[Candidate], least: float
+    ) -> None:
+        """Each candidate once, as if it were alone in a review: what is explored counts by its share."""
         for one in candidates:
             share = shows(learned, one, least)
             useful = repository.useful(one)
@@ -196,7 +215,7 @@ def where_lost(by_repo: Mapping[str, Sequence[Candidate]], seeds: Sequence[int],
         learned = current.learned()
         for cell in _by_rule(candidates):
             useful = sum(one.useful for one in cell) / len(cell)
-            tallies[bisect_left(_SHARES, useful)].add(repository, learned, cell, least)
+            tallies[bisect_left(_SHARES, useful)].add_each(repository, learned, cell, least)
     return tallies
 
 
@@ -272,10 +291,13 @@ def main(arguments: Sequence[str]) -> int:
     print(
         f"\n{'broad, 200 events: rules of which':42}{'useful':>13}{'lost':>13}{'shown for nothing':>22}   (a run)"
     )
-    for most, tally in zip(_SHARES, where_lost(by_repo, seeds, 0.0), strict=True):
+    by_share = where_lost(by_repo, seeds, 0.0)
+    for most, tally in zip(_SHARES, by_share, strict=True):
         numbers = (tally.useful, tally.useful - tally.good, tally.shown - tally.good)
         useful, lost, idle = (number / options.seeds for number in numbers)
         print(f"{f'at most {most:.4g} is useful':42}{useful:13.1f}{lost:13.1f}{idle:22.1f}")
+    alone = sum(by_share, Tally())
+    print(f"each comment alone, not in reviews: addressed {alone.addressed:.1%}, lost {alone.lost:.1%}")
     print(
         f"\n{'broad, events after a change of minds':42}{'settled':>13}"
         + "".join(f"{n:>13}" for n in _AFTER_DRIFT)

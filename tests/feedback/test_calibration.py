@@ -164,6 +164,18 @@ def test_people_are_asked_again_when_nobody_was_for_long() -> None:
     assert at_once == calibration.EXPLORE and soon == pytest.approx(at_once, abs=0.02) and due == 1.0
 
 
+def test_doubtful_findings_are_asked_about_before_fifty_votes_are_over() -> None:
+    """Else a rule whose findings are all doubtful does not return when people change their minds. Until then it is not asked about."""
+    against = [vote(f"dev{n}", False, number=n) for n in range(1, 6)]
+    shares = []
+    for number in (25, 43):
+        others = [vote(f"dev{n}", True, rule=CRITICAL, number=50 + n) for n in range(number)]
+        learned = state([*against, *others]).learned()
+        shares.append(learned.explored(learned.of(ORDINARY, ""), 0.25))
+    early, due = shares
+    assert early < calibration.EXPLORE and due == 1.0
+
+
 def test_exploration_is_a_small_share_that_a_push_does_not_change() -> None:
     learned = state([vote(f"dev{n}", False, number=n) for n in range(1, 6)]).learned("7#3")
     share = learned.of(ORDINARY, "").explore
