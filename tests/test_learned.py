@@ -98,8 +98,8 @@ def test_explain_shows_it() -> None:
 def test_doubtful_findings_are_explored_less() -> None:
     learned, feedback = NOTHING_LEARNED, RuleFeedback(-4.0, by_writers=-3.5, explore=0.1)
     assert learned.explored(feedback, 0.9) == learned.explored(feedback, SURE) == 0.1
-    # A third, where it was a fourth: with a square, useful findings that the ranker thinks little of waited too long.
-    assert learned.explored(feedback, SURE / 2) == pytest.approx(0.1 * 0.5**1.5)
+    # Seven tenths, where it was a third: useful findings that the ranker thinks little of waited too long.
+    assert learned.explored(feedback, SURE / 2) == pytest.approx(0.1 * 0.5**0.5)
     assert learned.explored(RuleFeedback(-4.0, -3.5, 0.1, hopeful=True), SURE / 2) == 1.0
 
 

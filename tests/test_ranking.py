@@ -158,7 +158,7 @@ def test_gain_and_severity_of_a_folded_rule_are_kept() -> None:
     assert also.plain() == (
         "Also PTO2 name-PTO2 here. Gain: 2–3× faster on this operation (published: an A100, https://example.org)."
     )
-    assert "here. Gain: 2–3× faster on this operation (published: an A100, [source]" in also.markdown()
+    assert "here\n  - Gain: 2–3× faster on this operation (published: an A100, [source]" in also.markdown()
     twice = changed(folded, impact=(dataclasses.replace(gain, high=9.0),))
     known = changed(best, impact=(gain,))
     (place,) = merged(grouped([known, twice])[0]).also

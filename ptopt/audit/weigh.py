@@ -38,12 +38,12 @@ def weighed(finding: Finding, sure: float, entries: tuple[EntryPoint, ...]) -> W
         return Weighed(finding, Level.LOW, "below the confidence from which a review comments")
     if finding.name == "full-precision-training" and entries and not _is_trained(finding.path, entries):
         return Weighed(finding, Level.LOW, "no listed script is known to train here")
-    if finding.severity is Severity.HIGH and _of_unknown_frequency(features):
-        return Weighed(finding, Level.MODERATE, "how often it runs is not known")
     if finding.severity is not Severity.LOW and often:
         how = "on every step" if each_step else "for each batch"
         heavy = finding.severity is Severity.HIGH and is_finding_critical(finding, entries)
         return Weighed(finding, Level.CRITICAL if heavy else Level.MODERATE, how)
+    if finding.severity is Severity.HIGH and _of_unknown_frequency(features):
+        return Weighed(finding, Level.MODERATE, "how often it runs is not known")
     return Weighed(finding, Level.LOW, "little each time" if often else "seldom, or unknown how often")
 
 
