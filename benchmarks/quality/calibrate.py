@@ -59,6 +59,9 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("file", type=Path, nargs="?", help="of the model; made where there is none")
     add_common_options(parser)
     parser.add_argument("--reading", choices=READINGS, nargs="+", default=READINGS, help="default: all")
+    parser.add_argument(
+        "--most-commented", type=float, default=MOST_COMMENTED, metavar="SHARE", help="default: %(default)s"
+    )
     parser.add_argument("--random", type=Path, default=RANDOM, help="commits, JSON lines; default: RANDOM")
     parser.set_defaults(part="calibrate")
     options = parser.parse_args(arguments)
@@ -83,7 +86,7 @@ def main(arguments: Sequence[str]) -> int:
         found += some
         reviewed += commits
         missing += lost
-    decided = decide(found, reviewed)
+    decided = decide(found, reviewed, options.most_commented)
     _print(found, reviewed, decided)
     print_missing(+missing)
     if known is not None:
@@ -126,7 +129,9 @@ def _would_post(reading: Reading, sha: str, place: Place) -> bool | None:
     return any(is_met(remark, [place]) for remark in reading.remarks.get(sha, ()) if remark["grade"] > 1)
 
 
-def decide(found: Sequence[Judged], reviewed: int) -> tuple[float, float] | None:
+def decide(
+    found: Sequence[Judged], reviewed: int, most_commented: float = MOST_COMMENTED
+) -> tuple[float, float] | None:
     """The threshold, and the share of right comments that their confidence is; None where too few are right."""
     for least in _STEPS:
         right = _rights(found, least)
@@ -134,7 +139,7 @@ def decide(found: Sequence[Judged], reviewed: int) -> tuple[float, float] | None
             rare = (
                 step
                 for step in _STEPS
-                if step >= least and _commented(found, step) <= MOST_COMMENTED * reviewed
+                if step >= least and _commented(found, step) <= most_commented * reviewed
             )
             return next(rare, _STEPS[-1]), round(sum(right) / len(right), 2)
     return None

@@ -26,7 +26,9 @@ from ptopt.model.general import is_general
 from ptopt.model.interface import Backend, ChatPrompt, JudgePrompt, ModelUnavailableError
 
 _SECONDS = 600.0  # that a review waits for a server
-_CONFIDENCE = 0.78  # of recorded findings: what `calibrate` says of them on *calibrate*
+# Of recorded findings, what `calibrate` says of the recorded answers.
+_CONFIDENCE = 0.64
+_THRESHOLD = 0.59
 _NOTHING = '{"findings": []}'
 
 
@@ -74,7 +76,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--ask", type=Path, metavar="DIR", help="write the prompts without an answer here")
     group.add_argument(
-        "--change-threshold", type=float, default=0.5, metavar="P", help="default: %(default)s"
+        "--change-threshold", type=float, default=_THRESHOLD, metavar="P", help="default: %(default)s"
     )
 
 

@@ -138,7 +138,6 @@ def test_a_server_is_asked_and_the_threshold_is_written(
         )
 
     monkeypatch.setattr(calibrate, "LEAST_COMMENTS", 1)
-    monkeypatch.setattr(calibrate, "MOST_COMMENTED", 1.0)
     remark = {"repo": "acme/net", "sha": work.shas[0], "path": "train.py", "line": 9, "grade": 3}
 
     def readings(which: str, folders: object, options: object, model: ModelOptions) -> list[Reading]:
@@ -146,6 +145,8 @@ def test_a_server_is_asked_and_the_threshold_is_written(
 
     monkeypatch.setattr(calibrate, "readings", readings)
     file = tmp_path / "large.json"
+    none = tmp_path / "none.jsonl"
+    none.write_text("")
     with serving() as fake:
         fake.replies["/v1/chat/completions"] = answer
         arguments = [
@@ -158,6 +159,10 @@ def test_a_server_is_asked_and_the_threshold_is_written(
             str(tmp_path),
             "--reading",
             "third",
+            "--most-commented",
+            "1",
+            "--random",
+            str(none),
         ]
         assert calibrate.main(arguments) == 0
     written = read_general(str(file))
