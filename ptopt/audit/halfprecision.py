@@ -1,0 +1,75 @@
+"""How mixed precision is advised for the code that a script runs and the GPUs it is said to run on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ptopt.audit.values import EntryPoint, Kind, Place
+
+# It does not pay, or not before something larger is changed.
+_WEIGHS_LESS = frozenset({Kind.THREADS, Kind.FLOAT32, Kind.OLD_TORCH, Kind.NO_TENSOR_CORES, Kind.NOT_DOCUMENTED})
+_FORM_BFLOAT16 = '`torch.autocast("cuda", dtype=torch.bfloat16)`'
+_FORM_FLOAT16 = '`torch.autocast("cuda", dtype=torch.float16)` and step through a `GradScaler`'
+_SAYS = {
+    Kind.OLD_TORCH: "First move to torch 1.10 or later: {what} is of a torch without autocast.",
+    Kind.THREADS: (
+        "`DataParallel` runs the network in threads of its own, which do not take the dtype over: put the autocast inside the network's "
+        "`forward`, or go to `DistributedDataParallel` first."
+    ),
+    Kind.PROBABILITIES: (
+        "{what} raises under autocast: use the version with logits (`nn.BCEWithLogitsLoss`) without the sigmoid first, or compute that "
+        'loss in float32 inside `torch.autocast("cuda", enabled=False)`.'
+    ),
+    Kind.FLOAT32: (
+        'Keep {what} in float32 (`torch.autocast("cuda", enabled=False)` around it, its inputs cast by `.float()`): it is not known to take '
+        "half precision."
+    ),
+    Kind.PARTLY_NO_BFLOAT16: "On the {what} use float16 and a `GradScaler`: it has no fast bfloat16.",
+    Kind.NO_TENSOR_CORES: "The GPU that is named, {what}, has no tensor cores: it gains memory, hardly time.",
+}  # fmt: skip
+_FIRST = (Kind.OLD_TORCH,)
+
+
+def may_be_critical(entry: EntryPoint) -> bool:
+    """Does the advice hold for the training as it stands, up to a line or two?"""
+    return all(obstacle.kind not in _WEIGHS_LESS for obstacle in entry.obstacles)
+
+
+def precision_action(action: str, entries: Sequence[EntryPoint]) -> str:
+    """The action with what the code and the GPUs of these scripts ask for; what some of them ask for names them."""
+    if entries and all(_has(entry, Kind.NO_BFLOAT16, Kind.NO_TENSOR_CORES) for entry in entries):
+        action = action.replace(_FORM_BFLOAT16, _FORM_FLOAT16).replace("(`bf16`", "(`fp16`")
+    before = [text for kind in _FIRST if (text := _sentence(kind, entries))]
+    after = [text for kind in _SAYS if kind not in _FIRST and (text := _sentence(kind, entries))]
+    return " ".join([*before, action, *after])
+
+
+def _sentence(kind: Kind, entries: Sequence[EntryPoint]) -> str:
+    """What the obstacles of a kind ask for; "" where there are none."""
+    held = {entry.path: [o.what for o in entry.obstacles if o.kind is kind] for entry in entries}
+    where = [path for path, found in held.items() if found]
+    what = list(dict.fromkeys(w for found in held.values() for w in found))
+    if not what or kind not in _SAYS:
+        return ""
+    code = kind in (Kind.PROBABILITIES, Kind.FLOAT32, Kind.OLD_TORCH)
+    shown = " and ".join(f"`{name}`" if code else name for name in what)
+    text = _SAYS[kind].format(what=shown)
+    if len(what) > 1:
+        text = text.replace(" raises ", " raise ").replace(": it is not", ": they are not")
+        text = text.replace("around it, its", "around them, their").replace(" is of a torch", " are of a torch")
+    return text if len(where) == len(entries) else f"In {_listed(where)}: {text}"
+
+
+def obstacle_places(entries: Sequence[EntryPoint]) -> tuple[Place, ...]:
+    return tuple(
+        dict.fromkeys(o.place for e in entries for o in e.obstacles if o.kind in _SAYS or o.kind is Kind.NO_BFLOAT16)
+    )
+
+
+def _listed(paths: Sequence[str]) -> str:
+    more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
+    return ", ".join(paths[:3]) + more
+
+
+def _has(entry: EntryPoint, *kinds: Kind) -> bool:
+    return any(obstacle.kind in kinds for obstacle in entry.obstacles)
