@@ -9,6 +9,7 @@ from ptopt.audit.advice import gaps, too_new
 from ptopt.audit.commands import Commands
 from ptopt.audit.composed import composed
 from ptopt.audit.configured import Configured, Read, read_all
+from ptopt.audit.documented import documented
 from ptopt.audit.entries import (
     MOST_CANDIDATES,
     Start,
@@ -18,7 +19,6 @@ from ptopt.audit.entries import (
     starts_something,
     training_start,
 )
-from ptopt.audit.documented import documented
 from ptopt.audit.evaluate import Evaluator
 from ptopt.audit.launches import Launch, launches, of_script
 from ptopt.audit.live import MOST_MODULES, Live

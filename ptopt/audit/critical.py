@@ -80,7 +80,9 @@ def is_finding_critical(finding: Finding, entries: Sequence[EntryPoint]) -> bool
     if finding.name not in _COSTLY | _COSTLY_IF_LARGE:
         return False
     return any(
-        (finding.name in _COSTLY or (is_large(entry) and may_be_critical(entry))) and is_main(entry, entries) and _runs(entry, finding)
+        (finding.name in _COSTLY or (is_large(entry) and may_be_critical(entry)))
+        and is_main(entry, entries)
+        and _runs(entry, finding)
         for entry in entries
     )
 

@@ -26,7 +26,9 @@ _AMPERE = re.compile(
     re.I,
 )
 _OLD_TORCH = re.compile(r"(?<![\w-])(?:py)?torch[-_=]*v?(?:0\.[0-4]|1\.[0-5])(?:\.\d+)?(?![\d+])", re.I)
-_TOKEN = r"(?<![\w.-])[\w./-]*"  # a path before a name
+_COMMAND_OF = re.compile(r"^[\s\"']*([\w.-]+)[\"']?\s*=\s*[\"']?([\w.]+):\w+", re.M)
+_DECLARES = ("pyproject.toml", "setup.cfg", "setup.py")
+_FOLDERS = r"(?<![\w.-])[\w./-]*"  # a path before a name
 
 
 def documented(
@@ -58,9 +60,10 @@ class Documentation:
         self._texts = {
             path: data.decode("utf-8", "replace")
             for path, data in files.items()
-            if len(data) <= _LONGEST
-            and (path.endswith((*SHELL, ".yaml", ".yml")) or is_readme(path) or path.endswith(".md"))
+            if len(data) <= _LONGEST and (path.endswith((*SHELL, ".yaml", ".yml", ".md")) or is_readme(path))
         }
+        declared = [files[path][:_LONGEST].decode("utf-8", "replace") for path in _DECLARES if path in files]
+        self._commands = [match.groups() for text in declared for match in _COMMAND_OF.finditer(text)]
         self._pages = [path for path in pages(files) if path in self._texts]
 
     def is_elsewhere(self, script: str, commands: tuple[Launch, ...]) -> bool:
@@ -71,7 +74,10 @@ class Documentation:
         if commands and all(launch.evaluates for launch in commands):
             return True
         told = [self._texts[path] for path in (*self._pages, *self._started_by(self._pages))]
-        return not any(_names(text, script) for text in told)
+        installed = [
+            name for name, module in self._commands if _is_end(module.replace(".", "/") + ".py", script)
+        ]
+        return not any(_names(text, script) or any(name in text for name in installed) for text in told)
 
     def obstacles(self, script: str, text: str, commands: tuple[Launch, ...]) -> Iterator[Obstacle]:
         """What the GPUs and the torch that are named mean for mixed precision; `text`: the code of the script."""
@@ -89,7 +95,9 @@ class Documentation:
                 yield Obstacle(Kind.OLD_TORCH, match[0], _place(path, texts[path], match))
         texts[script] = text
         if any(_AMPERE.search(held) for held in texts.values()):
-            kinds = [(Kind.NO_BFLOAT16, _VOLTA)]  # of the GPUs that take part, the oldest says what runs on it
+            kinds = [
+                (Kind.NO_BFLOAT16, _VOLTA)
+            ]  # of the GPUs that take part, the oldest says what runs on it
         else:
             kinds = [(Kind.NO_BFLOAT16, _VOLTA), (Kind.NO_TENSOR_CORES, _PASCAL)]
         for kind, pattern in kinds:
@@ -107,7 +115,9 @@ class Documentation:
         told = [self._texts[path] for path in named]
         for _ in range(_MOST_HOPS):
             new = [
-                path for path in shells if path not in found and any(_names_shell(text, path) for text in told)
+                path
+                for path in shells
+                if path not in found and any(_names_shell(text, path) for text in told)
             ]
             found += new
             told = [self._texts[path] for path in new]
@@ -117,14 +127,16 @@ class Documentation:
 def _is_above(page: str, script: str) -> bool:
     """Is the page of a folder around the script, or one that the pages of the root link?"""
     folder = page.rpartition("/")[0]
-    return not is_readme(page) or not folder or script.startswith(f"{folder}/") or folder in ("docs", ".github")
+    return (
+        not is_readme(page) or not folder or script.startswith(f"{folder}/") or folder in ("docs", ".github")
+    )
 
 
 def _names(text: str, script: str) -> bool:
     """Does the text name the script: by its path or the end of it, as a module, or by `make`, which nobody follows?"""
     name = script.rpartition("/")[2]
     if name in text and any(
-        _is_end(match[0], script) for match in re.finditer(_TOKEN + re.escape(name) + r"(?!\w)", text)
+        _is_end(match[0], script) for match in re.finditer(_FOLDERS + re.escape(name) + r"(?!\w)", text)
     ):
         return True
     dotted = script.removesuffix(".py").removesuffix("/__main__").replace("/", ".")
@@ -143,7 +155,7 @@ def _is_end(token: str, script: str) -> bool:
 def _names_shell(text: str, path: str) -> bool:
     folder, _, name = path.rpartition("/")
     return (
-        re.search(_TOKEN + re.escape(name) + r"(?!\w)", text) is not None
+        re.search(_FOLDERS + re.escape(name) + r"(?!\w)", text) is not None
         or re.search(rf"(?<![\w/-])(\./)?{re.escape(folder)}(/[*<{{$]|/?[`\"')\]])", text) is not None
         if folder
         else re.search(rf"(?<![\w-]){re.escape(name)}(?!\w)", text) is not None

@@ -52,7 +52,7 @@ def _of_calls(setup: Setup) -> Iterator[Obstacle]:
         name = setup.qualified(module, call.func)
         last = name.rpartition(".")[2]
         kind, what = None, name
-        if _PROBABILITIES.match(name):
+        if _PROBABILITIES.match(name) and _is_used(setup, module, call):
             kind, what = Kind.PROBABILITIES, f"nn.{last}" if last == "BCELoss" else f"F.{last}"
         elif last in _THREADS and name.startswith("torch.nn.") and not several:
             kind, what = Kind.THREADS, last
@@ -64,6 +64,15 @@ def _of_calls(setup: Setup) -> Iterator[Obstacle]:
             kind, what = Kind.FLOAT32, package
         if kind is not None and _trains(module, call) and setup.runs(module, call).truth is not False:
             yield Obstacle(kind, what, setup.place(module, call))
+
+
+def _is_used(setup: Setup, module: Module, call: ast.Call) -> bool:
+    """Does anything that runs read the attribute that holds a loss?"""
+    parent = module.file.index.parent(call)
+    if not isinstance(parent, ast.Assign) or not isinstance(parent.targets[0], ast.Attribute):
+        return True
+    held = setup.live.mentions.get(parent.targets[0].attr, [])
+    return any(isinstance(getattr(node, "ctx", None), ast.Load) for _, node in held)
 
 
 def _extension(name: str, own: frozenset[str]) -> str:
@@ -109,6 +118,8 @@ def _of_old_code(setup: Setup) -> Iterator[Obstacle]:
     for module in setup.live.read.values():
         text = module.file.text
         for match in _OLD_CODE.finditer(text):
+            if "#" in text[text.rfind("\n", 0, match.start()) + 1 : match.start()]:
+                continue
             line = text.count("\n", 0, match.start()) + 1
             if module is setup.live.start or _is_live(setup, module, line):
                 what = match[0] if "[" in match[0] else "".join(match[0].split())
