@@ -73,7 +73,8 @@ class Documentation:
             return False
         if commands and all(launch.evaluates for launch in commands):
             return True
-        told = [self._texts[path] for path in (*self._pages, *self._started_by(self._pages))]
+        named = self._named_pages()
+        told = [self._texts[path] for path in (*named, *self._started_by(named))]
         installed = [
             name for name, module in self._commands if _is_end(module.replace(".", "/") + ".py", script)
         ]
@@ -107,6 +108,25 @@ class Documentation:
                     used = Kind.PARTLY_NO_BFLOAT16 if newer else kind
                     yield Obstacle(used, " ".join(match[0].split()), _place(path, held, match))
                     return
+
+    def _named_pages(self) -> list[str]:
+        """The pages of the root, and those of the folders that these name; all where the root has none."""
+        found = [path for path in self._pages if "/" not in path and self._texts[path].strip()]
+        if not found:
+            return self._pages
+        told = list(found)
+        while told:
+            texts = [self._texts[path] for path in told]
+            told = [
+                path
+                for path in self._pages
+                if path not in found
+                and (
+                    not is_readme(path) or any(_names_folder(text, path.rpartition("/")[0]) for text in texts)
+                )
+            ]
+            found += told
+        return found
 
     def _started_by(self, named: Iterable[str]) -> list[str]:
         """The shell scripts that pages name, or whose folder they name, and those that these start."""
@@ -154,11 +174,17 @@ def _is_end(token: str, script: str) -> bool:
 
 def _names_shell(text: str, path: str) -> bool:
     folder, _, name = path.rpartition("/")
+    named = re.search(_FOLDERS + re.escape(name) + r"(?!\w)", text) is not None
+    return named or bool(folder and _names_folder(text, folder))
+
+
+def _names_folder(text: str, folder: str) -> bool:
+    """As a path, a link, or where a command goes: `scripts/`, `[here](scripts)`, `cd scripts`."""
+    parts = folder.split("/")
+    ends = "|".join(re.escape("/".join(parts[at:])) for at in range(len(parts)))
     return (
-        re.search(_FOLDERS + re.escape(name) + r"(?!\w)", text) is not None
-        or re.search(rf"(?<![\w/-])(\./)?{re.escape(folder)}(/[*<{{$]|/?[`\"')\]])", text) is not None
-        if folder
-        else re.search(rf"(?<![\w-]){re.escape(name)}(?!\w)", text) is not None
+        re.search(rf"(?:[`\"'(\[/]|\bcd |\s\./|\s)(?:{ends})/|(?:[`\"'(\[/]|\bcd )(?:{ends})(?![\w-])", text)
+        is not None
     )
 
 

@@ -168,6 +168,17 @@ def test_a_script_of_whose_training_the_documentation_tells_nothing_is_no_main_o
     assert str(precision(audited, files).level) == level
 
 
+@pytest.mark.parametrize(
+    ("root", "level"),
+    [("See [more](tuning).", "critical"), ("```\ncd tuning\n```", "critical"), ("Evaluates.", "moderate")],
+)
+def test_a_page_of_a_folder_counts_where_the_root_names_the_folder(
+    audited: Auditor, root: str, level: str
+) -> None:
+    files = {"tuning/train.py": train(), "tuning/README.md": README["README.md"], "README.md": root + "\n"}
+    assert str(precision(audited, files).level) == level
+
+
 def test_an_installed_command_that_the_documentation_names_is_a_training_of_its_script(
     audited: Auditor,
 ) -> None:
