@@ -73,7 +73,7 @@ class Documentation:
             return False
         if commands and all(launch.evaluates for launch in commands):
             return True
-        named = self._named_pages()
+        named = [path for path in self._named_pages() if _is_above(path, script)]
         told = [self._texts[path] for path in (*named, *self._started_by(named))]
         installed = [
             name for name, module in self._commands if _is_end(module.replace(".", "/") + ".py", script)
