@@ -80,6 +80,8 @@ def _extension(name: str, own: frozenset[str]) -> str:
     if name.startswith(_APEX):
         return ".".join(name.split(".")[:2])
     parts = name.split(".")
+    if parts[0] in ("torch", "torchvision"):
+        return ""  # `torch._C`: its kernels know autocast
     if parts[0] in _KERNELS:
         return parts[0]
     return next((part for part in parts[:-1] if part in own or part in _COMPILED), "")

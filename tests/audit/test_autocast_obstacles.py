@@ -81,6 +81,11 @@ def test_what_is_not_known_to_take_half_precision_stays_in_float32(
     assert f"Keep {named} in float32" in gap.action and "enabled=False" in gap.action
 
 
+def test_compiled_code_of_torch_knows_autocast(audited: Auditor) -> None:
+    line = "torch._C._jit_set_profiling_mode(False)"
+    assert str(precision(audited, {"train.py": train(before=line), **README}).level) == "critical"
+
+
 def test_a_kernel_that_another_network_uses_is_none_of_this_one(audited: Auditor) -> None:
     other = "import correlation_cuda\ndef flow(x):\n    return correlation_cuda.forward(x)\n"
     files = {"train.py": train(imports="import layers"), "layers.py": other, **README}
