@@ -11,6 +11,7 @@ from types import MappingProxyType
 from packaging.version import Version
 
 from ptopt.audit.critical import is_measure_critical
+from ptopt.audit.halfprecision import obstacle_places, precision_action
 from ptopt.audit.measures.saving import NOTHING_SAVED
 from ptopt.audit.published import worth
 from ptopt.audit.values import EntryPoint, Gap, Level, Measure, State
@@ -212,6 +213,10 @@ def _gap(key: str, level: Level, missing: Sequence[tuple[EntryPoint, Measure]], 
     places = tuple(dict.fromkeys(place for _, m in missing for place in m.evidence))
     paths = tuple(dict.fromkeys(entry.path for entry, _ in missing))
     action = _action(advice, [m for _, m in missing], facts)
+    if key == "precision":
+        entries = [entry for entry, _ in missing]
+        action = precision_action(action, entries)
+        places = tuple(dict.fromkeys((*places[: _MOST_PLACES // 2], *obstacle_places(entries), *places)))
     return Gap(
         key, missing[0][1].title, level, action, advice.wrong_if, paths, places[:_MOST_PLACES], worth(key)
     )

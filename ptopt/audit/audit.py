@@ -9,6 +9,7 @@ from ptopt.audit.advice import gaps, too_new
 from ptopt.audit.commands import Commands
 from ptopt.audit.composed import composed
 from ptopt.audit.configured import Configured, Read, read_all
+from ptopt.audit.documented import documented
 from ptopt.audit.entries import (
     MOST_CANDIDATES,
     Start,
@@ -24,6 +25,7 @@ from ptopt.audit.live import MOST_MODULES, Live
 from ptopt.audit.measures import TOO_MUCH_WORK, measures_of
 from ptopt.audit.modules import Modules
 from ptopt.audit.nearest import NearestFacts
+from ptopt.audit.obstacles import obstacles
 from ptopt.audit.options import Options
 from ptopt.audit.plan import OVERLAP, SHARE, good, plan
 from ptopt.audit.setup import READ, Setup
@@ -71,7 +73,9 @@ def training_scripts(
     python = {path: data for path, data in files.items() if path.endswith(PYTHON)}
     nearest = NearestFacts(facts, files)
     with no_cycle_collection():
-        entries, lost = entry_points(python, launches(files), read_all(files), nearest, scripts)
+        started = launches(files)
+        entries, lost = entry_points(python, started, read_all(files), nearest, scripts)
+        entries = documented(entries, files, started, scripts)
     return Scripts(len(python), entries, tuple(lost))
 
 
@@ -202,7 +206,7 @@ def _entry(
     return EntryPoint(
         live.start.path, main_line(live.start), framework, setup.place(module, call), len(live.read),
         measures, tuple(limits), is_trial(setup, measures), modules=frozenset(m.path for m in live.read.values()),
-        signs=signs_of(setup), reached=reached(setup),
+        signs=signs_of(setup), reached=reached(setup), obstacles=obstacles(setup),
     )  # fmt: skip
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from ptopt.audit.halfprecision import may_be_critical
 from ptopt.audit.measures.memory import ONLY_PATCHES
-from ptopt.audit.values import EntryPoint, Measure, Sign, State
+from ptopt.audit.values import EntryPoint, Kind, Measure, Sign, State
 from ptopt.findings import Finding
 from ptopt.pathkind import path_kind
 
@@ -40,6 +41,7 @@ def is_main(entry: EntryPoint, entries: Sequence[EntryPoint]) -> bool:
         or entry.path.endswith(".ipynb")
         or path_kind(entry.path) is not None
         or _ASIDE.search(entry.path)
+        or any(obstacle.kind is Kind.NOT_DOCUMENTED for obstacle in entry.obstacles)
     ):
         return False
     depth = entry.path.count("/")
@@ -63,7 +65,9 @@ def is_measure_critical(key: str, entry: EntryPoint, entries: Sequence[EntryPoin
         return False
     # A model has read what the words stand for.
     if key == "precision":
-        return is_large(entry) and (measure.by_model or Sign.HALF not in entry.signs)
+        return (
+            is_large(entry) and may_be_critical(entry) and (measure.by_model or Sign.HALF not in entry.signs)
+        )
     if key == "workers":
         return Sign.DECODES in entry.signs and (
             measure.by_model or _NO_WORKERS.search(measure.detail) is not None
@@ -76,7 +80,9 @@ def is_finding_critical(finding: Finding, entries: Sequence[EntryPoint]) -> bool
     if finding.name not in _COSTLY | _COSTLY_IF_LARGE:
         return False
     return any(
-        (finding.name in _COSTLY or is_large(entry)) and is_main(entry, entries) and _runs(entry, finding)
+        (finding.name in _COSTLY or (is_large(entry) and may_be_critical(entry)))
+        and is_main(entry, entries)
+        and _runs(entry, finding)
         for entry in entries
     )
 

@@ -176,6 +176,10 @@ class Setup:
     def place(self, module: Module, node: ast.AST) -> Place:
         return self.evaluator.place(module, node)
 
+    def place_of_line(self, module: Module, line: int) -> Place:
+        """Of a line of the text of a module."""
+        return Place(module.path, module.file.head_line(line))
+
     def runs(self, module: Module, node: ast.AST) -> Value:
         return self.evaluator.runs(node, module)
 

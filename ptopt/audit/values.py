@@ -75,6 +75,26 @@ class Sign(enum.Enum):
     STARTED = "a script or the documentation starts it"
 
 
+class Kind(enum.Enum):
+    """What keeps `torch.autocast` from working, or from paying, in a training as it stands."""
+
+    PROBABILITIES = "a loss of probabilities, on which autocast raises"
+    THREADS = "threads of `DataParallel`, which do not take the dtype of an autocast over"
+    FLOAT32 = "operations or compiled kernels that are not known to take half precision"
+    OLD_TORCH = "code or an environment of a torch without autocast"
+    NO_BFLOAT16 = "the named GPUs have no fast bfloat16 (Volta, Turing)"
+    PARTLY_NO_BFLOAT16 = "some of the named GPUs have none"
+    NO_TENSOR_CORES = "the named GPUs have no tensor cores (Pascal and older)"
+    NOT_DOCUMENTED = "the documentation tells of no training with this script"
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    kind: Kind
+    what: str  # as a sentence names it: "nn.BCELoss", "V100"
+    place: Place
+
+
 @dataclass(frozen=True, slots=True)
 class EntryPoint:
     """A script that trains, and what its training uses."""
@@ -90,6 +110,7 @@ class EntryPoint:
     modules: frozenset[str] = frozenset()  # files of the repository that it runs code of
     signs: frozenset[Sign] = frozenset()
     reached: frozenset[Lines] = frozenset()  # the functions that run
+    obstacles: tuple[Obstacle, ...] = ()  # to mixed precision
 
 
 class Level(str, enum.Enum):

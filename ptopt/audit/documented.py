@@ -1,0 +1,192 @@
+"""What the documentation and the launch scripts say of a training script: that it trains, on which GPUs, with how old a torch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from ptopt.audit.launches import SHELL, Launch, of_script, pages
+from ptopt.audit.values import EntryPoint, Kind, Obstacle, Place
+from ptopt.pathkind import PYTHON, is_readme
+
+_LONGEST = 200_000  # bytes of one file
+_MOST_HOPS = 3  # shell scripts that start shell scripts
+_PASCAL = re.compile(
+    r"\b(?:(?:GTX|GeForce)[\s-]*(?:GTX[\s-]*)?(?:9[5-8]0|10[5-8]0)(?:\s*-?Ti)?|10[678]0\s*-?Ti|Titan\s*-?Xp?|Tesla\s+[KMP]\d+|[KMP]\d{2,3}(?=\s+GPUs?)|P100|K80|M40)s?\b",
+    re.I,
+)
+_VOLTA = re.compile(
+    r"\b(?:V100|Titan\s*-?(?:V|RTX)|(?:RTX|GeForce)[\s-]*(?:RTX[\s-]*)?20[678]0(?:\s*-?(?:Ti|Super))?|20[78]0\s*-?Ti|2080s?(?=\s+GPUs?)|"
+    r"(?:Tesla|NVIDIA)[\s-]*T4|T4(?=\s+GPUs?)|Quadro\s+RTX\s*\d+)s?\b",
+    re.I,
+)
+_AMPERE = re.compile(
+    r"\b(?:A100|A800|A6000|A5000|A40|A30|A10G?(?=\s+GPUs?)|H[128]00|H20(?=\s+GPUs?)|GH200|B200|L40S?|RTX[\s-]*[345]0[5-9]0(?:\s*-?Ti)?|[345]090|RTX[\s-]*A\d{4}|RTX[\s-]*6000[\s-]*Ada)s?\b",
+    re.I,
+)
+_OLD_TORCH = re.compile(r"(?<![\w-])(?:py)?torch[-_=]*v?(?:0\.[0-4]|1\.[0-5])(?:\.\d+)?(?![\d+])", re.I)
+_COMMAND_OF = re.compile(r"^[\s\"']*([\w.-]+)[\"']?\s*=\s*[\"']?([\w.]+):\w+", re.M)
+_DECLARES = ("pyproject.toml", "setup.cfg", "setup.py")
+_FOLDERS = r"(?<![\w.-])[\w./-]*"  # a path before a name
+
+
+def documented(
+    entries: tuple[EntryPoint, ...],
+    files: Mapping[str, bytes],
+    started: Mapping[str, list[Launch]],
+    console: frozenset[str],
+) -> tuple[EntryPoint, ...]:
+    """The scripts with what keeps mixed precision from paying by what is told of them. `console`: scripts that are installed commands."""
+    if not entries:
+        return entries
+    told = Documentation(files)
+    python = [path for path in files if path.endswith(PYTHON)]
+    found = []
+    for entry in entries:
+        commands = of_script(started, entry.path, python)
+        text = "" if entry.path.endswith(".ipynb") else files[entry.path].decode("utf-8", "replace")
+        more = list(told.obstacles(entry.path, text, commands))
+        if entry.path not in console and told.is_elsewhere(entry.path, commands):
+            more.append(Obstacle(Kind.NOT_DOCUMENTED, entry.path, Place(entry.path, entry.line)))
+        found.append(replace(entry, obstacles=(*entry.obstacles, *more)))
+    return tuple(found)
+
+
+class Documentation:
+    """Of one repository. `files`: all that an audit reads, by path."""
+
+    def __init__(self, files: Mapping[str, bytes]) -> None:
+        self._texts = {
+            path: data.decode("utf-8", "replace")
+            for path, data in files.items()
+            if len(data) <= _LONGEST and (path.endswith((*SHELL, ".yaml", ".yml", ".md")) or is_readme(path))
+        }
+        declared = [files[path][:_LONGEST].decode("utf-8", "replace") for path in _DECLARES if path in files]
+        self._commands = [match.groups() for text in declared for match in _COMMAND_OF.finditer(text)]
+        self._pages = [path for path in pages(files) if path in self._texts]
+
+    def is_elsewhere(self, script: str, commands: tuple[Launch, ...]) -> bool:
+        """Does the documentation that there is tell of no training with this script?"""
+        near = [path for path in self._pages if _is_above(path, script)]
+        if not any(self._texts[path].strip() for path in near):
+            return False
+        if commands and all(launch.evaluates for launch in commands):
+            return True
+        named = [path for path in self._named_pages() if _is_above(path, script)]
+        told = [self._texts[path] for path in (*named, *self._started_by(named))]
+        installed = [
+            name for name, module in self._commands if _is_end(module.replace(".", "/") + ".py", script)
+        ]
+        return not any(_names(text, script) or any(name in text for name in installed) for text in told)
+
+    def obstacles(self, script: str, text: str, commands: tuple[Launch, ...]) -> Iterator[Obstacle]:
+        """What the GPUs and the torch that are named mean for mixed precision; `text`: the code of the script."""
+        launchers = {launch.place.path for launch in commands}
+        given = {str(value) for launch in commands for value in launch.options.values()}
+        texts = {
+            path: held
+            for path, held in self._texts.items()
+            if (path in self._pages and _is_above(path, script))
+            or path in launchers
+            or any(value.endswith((".yaml", ".yml")) and path.endswith(value.lstrip("./")) for value in given)
+        }
+        for path in sorted(launchers & texts.keys()):
+            if path.endswith(SHELL) and (match := _OLD_TORCH.search(texts[path])):
+                yield Obstacle(Kind.OLD_TORCH, match[0], _place(path, texts[path], match))
+        texts[script] = text
+        if any(_AMPERE.search(held) for held in texts.values()):
+            kinds = [
+                (Kind.NO_BFLOAT16, _VOLTA)
+            ]  # of the GPUs that take part, the oldest says what runs on it
+        else:
+            kinds = [(Kind.NO_BFLOAT16, _VOLTA), (Kind.NO_TENSOR_CORES, _PASCAL)]
+        for kind, pattern in kinds:
+            for path, held in texts.items():
+                if match := pattern.search(held):
+                    newer = any(_AMPERE.search(other) for other in texts.values())
+                    used = Kind.PARTLY_NO_BFLOAT16 if newer else kind
+                    yield Obstacle(used, " ".join(match[0].split()), _place(path, held, match))
+                    return
+
+    def _named_pages(self) -> list[str]:
+        """The pages of the root, and those of the folders that these name; all where the root has none."""
+        found = [path for path in self._pages if "/" not in path and self._texts[path].strip()]
+        if not found:
+            return self._pages
+        told = list(found)
+        while told:
+            texts = [self._texts[path] for path in told]
+            told = [
+                path
+                for path in self._pages
+                if path not in found
+                and (
+                    not is_readme(path) or any(_names_folder(text, path.rpartition("/")[0]) for text in texts)
+                )
+            ]
+            found += told
+        return found
+
+    def _started_by(self, named: Iterable[str]) -> list[str]:
+        """The shell scripts that pages name, or whose folder they name, and those that these start."""
+        shells = [path for path in self._texts if path.endswith(SHELL)]
+        found: list[str] = []
+        told = [self._texts[path] for path in named]
+        for _ in range(_MOST_HOPS):
+            new = [
+                path
+                for path in shells
+                if path not in found and any(_names_shell(text, path) for text in told)
+            ]
+            found += new
+            told = [self._texts[path] for path in new]
+        return found
+
+
+def _is_above(page: str, script: str) -> bool:
+    """Is the page of a folder around the script, or one that the pages of the root link?"""
+    folder = page.rpartition("/")[0]
+    return (
+        not is_readme(page) or not folder or script.startswith(f"{folder}/") or folder in ("docs", ".github")
+    )
+
+
+def _names(text: str, script: str) -> bool:
+    """Does the text name the script: by its path or the end of it, as a module, or by `make`, which nobody follows?"""
+    name = script.rpartition("/")[2]
+    if name in text and any(
+        _is_end(match[0], script) for match in re.finditer(_FOLDERS + re.escape(name) + r"(?!\w)", text)
+    ):
+        return True
+    dotted = script.removesuffix(".py").removesuffix("/__main__").replace("/", ".")
+    for match in re.finditer(r"-m\s+(?!torch\.|accelerate\.)([\w.]+)", text):
+        if f".{dotted}".endswith(f".{match[1]}"):
+            return True
+    return re.search(r"^\s*\$?\s*make \w", text, re.M) is not None
+
+
+def _is_end(token: str, script: str) -> bool:
+    """`tools/train.py` means `repository/tools/train.py`; a command may start in a folder that the page names before."""
+    path = token.lstrip("./")
+    return f"/{script}".endswith(f"/{path}") or f"/{path}".endswith(f"/{script}")
+
+
+def _names_shell(text: str, path: str) -> bool:
+    folder, _, name = path.rpartition("/")
+    named = re.search(_FOLDERS + re.escape(name) + r"(?!\w)", text) is not None
+    return named or bool(folder and _names_folder(text, folder))
+
+
+def _names_folder(text: str, folder: str) -> bool:
+    """As a path, a link, or where a command goes: `scripts/`, `[here](scripts)`, `cd scripts`."""
+    parts = folder.split("/")
+    ends = "|".join(re.escape("/".join(parts[at:])) for at in range(len(parts)))
+    return (
+        re.search(rf"(?:[`\"'(\[/]|\bcd |\s\./|\s)(?:{ends})/|(?:[`\"'(\[/]|\bcd )(?:{ends})(?![\w-])", text)
+        is not None
+    )
+
+
+def _place(path: str, text: str, match: re.Match[str]) -> Place:
+    return Place(path, text.count("\n", 0, match.start()) + 1)

@@ -1,0 +1,138 @@
+"""What in a training does not run, or runs otherwise than meant, under `torch.autocast` as it stands."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from ptopt.audit.modules import Module
+from ptopt.audit.setup import Setup
+from ptopt.audit.values import Kind, Obstacle
+from ptopt.source.index import FUNCTIONS
+
+# Both take probabilities; autocast raises on them, as those of a network that ran in half precision saturate.
+_PROBABILITIES = re.compile(r"^torch\.nn\.(\w+\.)*(BCELoss|binary_cross_entropy)$")
+_SPECTRA = re.compile(
+    r"^torch\.(fft\.(?!fftfreq|rfftfreq|fftshift|ifftshift)\w+|i?(r?fft|fft2)|svd|symeig|inverse|cholesky|qr|pinverse|"
+    r"linalg\.(svd|svdvals|inv|eigh?|eigvalsh?|cholesky|qr|pinv|solve|lstsq|det|slogdet))$"
+)
+# Packages whose kernels are compiled for float32, or not known to take what autocast gives them.
+_KERNELS = frozenset(
+    {"correlation_cuda", "MultiScaleDeformableAttention", "spconv", "MinkowskiEngine", "torchsparse", "pointnet2_ops", "pointnet2_utils",
+     "pointops", "pointops_cuda", "pointnet2_cuda", "inplace_abn", "cupy", "torch_cluster", "torch_points_kernels", "alt_cuda_corr",
+     "spatial_correlation_sampler", "resample2d_cuda", "channelnorm_cuda", "knn_cuda", "chamfer_3D", "encoding", "dcn_v2", "deform_conv_cuda"}
+)  # fmt: skip
+_APEX = ("apex.normalization", "apex.contrib", "apex.mlp")
+_LOADS = re.compile(r"^torch\.utils\.(cpp_extension\.load(_inline)?|ffi\.\w+)$")
+_DECLARED = re.compile(
+    rb"(?:CUDAExtension|CppExtension|SYCLExtension|make_cuda_ext)\(\s*(?:name\s*=\s*)?[\"']([\w.]+)[\"']"
+)
+_COMPILED = frozenset({"_C", "_ext"})  # how a module of compiled code is called in a package
+_THREADS = frozenset({"DataParallel", "data_parallel", "parallel_apply"})
+_OLD_CODE = re.compile(
+    r"\bvolatile\s*=\s*True|\basync\s*=\s*True|\b\w*(?:loss|err|error)\w*\.data\[0\]", re.I
+)
+_MOST = 4  # obstacles of a kind
+
+
+def obstacles(setup: Setup) -> tuple[Obstacle, ...]:
+    """Those of one script, each thing once, at the first place."""
+    found: dict[tuple[Kind, str], Obstacle] = {}
+    for obstacle in (*_of_calls(setup), *_of_old_code(setup)):
+        if sum(kind is obstacle.kind for kind, _ in found) < _MOST:
+            found.setdefault((obstacle.kind, obstacle.what), obstacle)
+    return tuple(found.values())
+
+
+def _of_calls(setup: Setup) -> Iterator[Obstacle]:
+    own = _own_extensions(setup)
+    several = any(True for _ in setup.calls("DistributedDataParallel", "DDP", "FullyShardedDataParallel"))
+    for module, call in setup.live.calls:
+        name = setup.qualified(module, call.func)
+        last = name.rpartition(".")[2]
+        kind, what = None, name
+        if _PROBABILITIES.match(name) and _is_used(setup, module, call):
+            kind, what = Kind.PROBABILITIES, f"nn.{last}" if last == "BCELoss" else f"F.{last}"
+        elif last in _THREADS and name.startswith("torch.nn.") and not several:
+            kind, what = Kind.THREADS, last
+        elif _SPECTRA.match(name):
+            kind = Kind.FLOAT32
+        elif _LOADS.match(name):
+            kind, what = Kind.FLOAT32, _name_of(setup, call) or last
+        elif (package := _extension(name, own)) and not _is_defined(setup, module, call):
+            kind, what = Kind.FLOAT32, package
+        if kind is not None and _trains(module, call) and setup.runs(module, call).truth is not False:
+            yield Obstacle(kind, what, setup.place(module, call))
+
+
+def _is_used(setup: Setup, module: Module, call: ast.Call) -> bool:
+    """Does anything that runs read the attribute that holds a loss?"""
+    parent = module.file.index.parent(call)
+    if not isinstance(parent, ast.Assign) or not isinstance(parent.targets[0], ast.Attribute):
+        return True
+    held = setup.live.mentions.get(parent.targets[0].attr, [])
+    return any(isinstance(getattr(node, "ctx", None), ast.Load) for _, node in held)
+
+
+def _extension(name: str, own: frozenset[str]) -> str:
+    """The module of compiled code that is called; "" where it is none."""
+    if name.startswith(_APEX):
+        return ".".join(name.split(".")[:2])
+    parts = name.split(".")
+    if parts[0] in ("torch", "torchvision"):
+        return ""  # `torch._C`: its kernels know autocast
+    if parts[0] in _KERNELS:
+        return parts[0]
+    return next((part for part in parts[:-1] if part in own or part in _COMPILED), "")
+
+
+def _is_defined(setup: Setup, module: Module, call: ast.Call) -> bool:
+    """Is it Python code of the repository, which was read?"""
+    return not setup.is_external(module, call.func)
+
+
+def _own_extensions(setup: Setup) -> frozenset[str]:
+    """The modules that a `setup.py` of the repository compiles, and those that run-time compilation binds to a name."""
+    found = {
+        name.decode().rpartition(".")[2]
+        for path, data in setup.live.modules.files.items()
+        if b"Extension(" in data or b"make_cuda_ext(" in data
+        for name in _DECLARED.findall(data)
+    }
+    return frozenset(found - {"torch", "nn"})
+
+
+def _name_of(setup: Setup, call: ast.Call) -> str:
+    """The name that `cpp_extension.load` is given."""
+    given = setup.keyword(call, "name", 0)
+    return given.value if isinstance(given, ast.Constant) and isinstance(given.value, str) else ""
+
+
+def _trains(module: Module, call: ast.Call) -> bool:
+    """Not in a function that evaluates."""
+    function = module.file.index.function_of(call)
+    return function is None or not module.file.context.is_eval_function(function)
+
+
+def _of_old_code(setup: Setup) -> Iterator[Obstacle]:
+    """What torch has taken away before it got autocast."""
+    for module in setup.live.read.values():
+        text = module.file.text
+        for match in _OLD_CODE.finditer(text):
+            if "#" in text[text.rfind("\n", 0, match.start()) + 1 : match.start()]:
+                continue
+            line = text.count("\n", 0, match.start()) + 1
+            if module is setup.live.start or _is_live(setup, module, line):
+                what = match[0] if "[" in match[0] else "".join(match[0].split())
+                yield Obstacle(Kind.OLD_TORCH, what, setup.place_of_line(module, line))
+                return
+
+
+def _is_live(setup: Setup, module: Module, line: int) -> bool:
+    return any(
+        holder is module
+        and isinstance(function, FUNCTIONS)
+        and function.lineno <= line <= (function.end_lineno or line)
+        for function, holder in setup.live.functions.items()
+    )
