@@ -174,6 +174,29 @@ def test_linear_attention_is_none_that_a_fused_kernel_computes(audited: Auditor)
 
 
 @pytest.mark.parametrize(
+    "bound", ["partial(Attend, flash=args.amp or True)", "functools.partial(Attend, True)"]
+)
+def test_an_option_that_partial_gives_is_no_default(audited: Auditor, bound: str) -> None:
+    attend = """\
+import functools
+from functools import partial
+
+class Attend(nn.Module):
+    def __init__(self, flash=False):
+        super().__init__()
+        self.flash = flash
+
+    def forward(self, q, k, v):
+        if self.flash:
+            return nn.functional.scaled_dot_product_attention(q, k, v)
+        attn = (q @ k.mT).softmax(-1)
+        return attn @ v
+"""
+    code = script(after=attend, before=f"    make = {bound}\n    model = make()")
+    assert measure(audited, "attention", code).state is ON
+
+
+@pytest.mark.parametrize(
     "scores",
     [
         "s = q @ k.mT\n    s += bias\n    s = s * 0.1",
