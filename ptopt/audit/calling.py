@@ -15,12 +15,7 @@ _DEEPEST = 12
 def callers(live: Live, function: FunctionNode, module: Module) -> Iterator[tuple[Module, ast.Call, int]]:
     """The calls of a function that run, each with how many of its parameters are given before the arguments."""
     owner = module.file.index.parent(function)
-    if not isinstance(owner, ast.ClassDef):
-        sites, method = live.sites.get(function, []), False
-    elif function.name == "__init__":
-        sites, method = [*live.sites.get(owner, []), *live.once(_inits).get(owner, [])], True
-    else:
-        sites, method = live.mentions.get(function.name, []), not _is_static(function)
+    sites, method = _named_at(live, function, owner)
     for other, node in sites:
         call = other.file.index.parent(node)
         if isinstance(call, ast.Call) and call.func is node:
@@ -29,6 +24,30 @@ def callers(live: Live, function: FunctionNode, module: Module) -> Iterator[tupl
         else:
             for alias in _calls_by_alias(other, node):
                 yield other, alias, int(method)
+
+
+def partials(live: Live, function: FunctionNode, module: Module) -> Iterator[tuple[Module, ast.Call, int]]:
+    """`partial(function, flash=True)`: the calls that give some of its parameters, as `callers` has them."""
+    sites, method = _named_at(live, function, module.file.index.parent(function))
+    for other, node in sites:
+        call = other.file.index.parent(node)
+        if (
+            isinstance(call, ast.Call)
+            and dotted_name(call.func).rpartition(".")[2] == "partial"
+            and call.args[:1] == [node]
+        ):
+            yield other, call, int(method) - 1
+
+
+def _named_at(
+    live: Live, function: FunctionNode, owner: ast.AST | None
+) -> tuple[list[tuple[Module, ast.AST]], bool]:
+    """Where a function is named, and whether its first parameter is given by the object."""
+    if not isinstance(owner, ast.ClassDef):
+        return live.sites.get(function, []), False
+    if function.name == "__init__":
+        return [*live.sites.get(owner, []), *live.once(_inits).get(owner, [])], True
+    return live.mentions.get(function.name, []), not _is_static(function)
 
 
 def _inits(live: Live) -> dict[ast.AST, list[tuple[Module, ast.AST]]]:

@@ -10,13 +10,19 @@ from ptopt.audit.evaluate import Evaluator
 from ptopt.audit.live import Live
 from ptopt.audit.modules import Module, Modules, dotted_name, text_of
 from ptopt.audit.options import Options
-from ptopt.audit.summaries import is_main_test
+from ptopt.audit.summaries import is_main_test, last_name
 from ptopt.pathkind import path_kind
 from ptopt.source.index import FunctionNode
 
 MOST_CANDIDATES = 120
 _TRAINING_NAME = re.compile(r"train|finetune|fine_tune|main|run|sft|dpo|ppo|grpo|fit")
-_MAIN = re.compile(rb"__name__\s*==|^(?:for|while|with|if|trainer|main|train|app|fire|run)\b", re.M)
+# What a script calls at its top to do its work, `trainer.train()`; a module that is imported calls other things there.
+_WORK = r"(?:train|fine_?tune|fit|run|main|learn|launch|start|Fire)\w*"
+_DOES_WORK = re.compile(rf"{_WORK}$")
+_MAIN = re.compile(
+    rf"__name__\s*==|^(?:for|while|with|if|trainer|main|train|app|fire|run)\b|^(?:try:\s+)?[\w)][\w.)\] =]*\b{_WORK}\(".encode(),
+    re.M,
+)
 # Scripts that use what training made: what they import may hold a training, which they do not run.
 _USES = re.compile(
     r"(^|_)(infer|inference|test|demo|predict|sample|export|eval|evaluate|convert|preprocess|unwrap|merge|upload|download)(_|$)"
@@ -85,8 +91,19 @@ def starts_something(module: Module) -> bool:
         (isinstance(s, ast.If) and is_main_test(s.test))
         or isinstance(s, (ast.For, ast.While, ast.With))
         or (isinstance(s, ast.Expr) and isinstance(s.value, ast.Call) and isinstance(s.value.func, ast.Name))
+        or _does_work(s)
         for s in module.file.tree.body
     )
+
+
+def _does_work(statement: ast.stmt) -> bool:
+    """`trainer.train()`, `history = model.fit(data)`, also within `try`."""
+    if isinstance(statement, ast.Try):
+        return any(_does_work(inner) for inner in statement.body)
+    if not isinstance(statement, (ast.Expr, ast.Assign, ast.AnnAssign)):
+        return False
+    call = statement.value.value if isinstance(statement.value, ast.Await) else statement.value
+    return isinstance(call, ast.Call) and _DOES_WORK.match(last_name(call.func)) is not None
 
 
 def training_start(live: Live) -> Start | None:

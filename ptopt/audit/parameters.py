@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ptopt.audit.calling import callers
+from ptopt.audit.calling import callers, partials
 from ptopt.audit.commands import Commands
 from ptopt.audit.configured import Configured
 from ptopt.audit.known import Value, one_of, position_of
@@ -62,6 +62,13 @@ class Parameters(OptionValues):
                 values.append(own if own.known and passed.note.startswith(OF_LIBRARY) else passed)
             else:
                 values.append(self._default(function, name, module, depth))
+        for other, call, shift in partials(self.live, function, module):
+            bound = {k.arg: k.value for k in call.keywords}.get(name)
+            at = 0 if position is None else position - shift
+            if bound is None and 0 < at < len(call.args):
+                bound = call.args[at]
+            if bound is not None:
+                values.append(self.of(bound, other, depth))
         if not values:
             return self._default(function, name, module, depth)
         return one_of(values, f"the calls of `{function.name}` differ", self.place(module, function))

@@ -123,6 +123,9 @@ def apply_fixes(
     broken: set[NotReviewed] = set()  # files that do not parse
     hidden: dict[str, int] = {}  # path -> places that the ranker left out
 
+    def count_hidden(found: Review, file: ChangedFile) -> None:
+        hidden[file.path] = sum(found.left_out.places.values()) if found.left_out else 0
+
     def review_one(file: ChangedFile, one_per_cause: bool = False) -> Review:
         found = review_files(
             [file],
@@ -136,7 +139,8 @@ def apply_fixes(
         )
         lost.update(item.path for item in found.not_reviewed)
         broken.update(item for item in found.not_reviewed if item.syntax_error)
-        hidden[file.path] = sum(found.left_out.places.values()) if found.left_out else 0
+        if change is None:
+            count_hidden(found, file)
         return found
 
     def of_the_change(file: ChangedFile) -> list[Finding]:
@@ -149,6 +153,7 @@ def apply_fixes(
             around=around,
             baseline=known,
         )
+        count_hidden(found, file)
         return [*found.findings, *found.over_limit]
 
     outcome = _Outcome()

@@ -128,6 +128,31 @@ def test_the_loop_may_stand_in_another_module(audited: Auditor) -> None:
     assert entry.path == "main.py"
 
 
+@pytest.mark.parametrize(
+    "work",
+    [
+        "trainer.train()",
+        "history = trainer.train()",
+        "Trainer(\n    3\n).train()",
+        "try:\n    trainer.train()\nexcept KeyboardInterrupt:\n    pass",
+    ],
+)
+def test_the_top_of_a_script_may_start_the_training_by_a_method(audited: Auditor, work: str) -> None:
+    trainer = """
+        import torch
+
+        class Trainer:
+            def train(self):
+                for x in loader:
+                    model(x).backward()
+                    optimizer.step()
+        """
+    script = f"from core import Trainer\ntrainer = Trainer(3)\n{work}\n"
+    other = "from core import Trainer\nmaker = Trainer\nmaker.names.append('train')\n"
+    (entry,) = audited({"train.py": script, "core.py": trainer, "names.py": other}).entries
+    assert (entry.path, str(entry.loop)) == ("train.py", "core.py:7")
+
+
 def test_a_trainer_class_of_the_repository_is_followed(audited: Auditor) -> None:
     audit = audited(
         {

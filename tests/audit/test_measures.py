@@ -164,6 +164,53 @@ def test_rows(audited: Auditor, key: str, code: str, state: State, said: str) ->
     assert (found.state, said in found.detail) == (state, True), found
 
 
+def test_linear_attention_is_none_that_a_fused_kernel_computes(audited: Auditor) -> None:
+    linear = "def linear_attention(q, k, v):\n    q = q.softmax(dim=-2)\n    k = k.softmax(dim=-1)\n    context = {}\n    return {}"
+    code = script(
+        after=linear.format("torch.einsum('bdn,ben->bde', k, v)", "torch.einsum('bde,bdn->ben', context, q)"),
+        step="        loss = linear_attention(x, x, x).sum()",
+    )
+    assert measure(audited, "attention", code).state is NONE
+
+
+@pytest.mark.parametrize(
+    "bound", ["partial(Attend, flash=args.amp or True)", "functools.partial(Attend, True)"]
+)
+def test_an_option_that_partial_gives_is_no_default(audited: Auditor, bound: str) -> None:
+    attend = """\
+import functools
+from functools import partial
+
+class Attend(nn.Module):
+    def __init__(self, flash=False):
+        super().__init__()
+        self.flash = flash
+
+    def forward(self, q, k, v):
+        if self.flash:
+            return nn.functional.scaled_dot_product_attention(q, k, v)
+        attn = (q @ k.mT).softmax(-1)
+        return attn @ v
+"""
+    code = script(after=attend, before=f"    make = {bound}\n    model = make()")
+    assert measure(audited, "attention", code).state is ON
+
+
+@pytest.mark.parametrize(
+    "scores",
+    [
+        "s = q @ k.mT\n    s += bias\n    s = s * 0.1",
+        "s = torch.empty(3, 3)\n    s.copy_(q @ k.mT)",
+        "s = torch.empty(3, 3)\n    s[:] = torch.bmm(q, k.mT)",
+    ],
+)
+def test_attention_by_hand_through_steps(audited: Auditor, scores: str) -> None:
+    attend = f"def attend(q, k, v):\n    {scores}\n    attn = torch.softmax(s, dim=-1)\n    return torch.bmm(attn, v)"
+    step = "        loss = attend(x, x, x).sum()"
+    found = measure(audited, "attention", script(after=attend, step=step))
+    assert (found.state, found.detail) == (OFF, "computed in steps in `attend`")
+
+
 def test_attention_by_hand(audited: Auditor) -> None:
     code = script(
         after="def attend(q, k, v):\n    attn = torch.softmax(q @ k.transpose(-2, -1), dim=-1)\n    return attn @ v",

@@ -75,6 +75,19 @@ def test_fix_only_what_a_review_of_the_branch_shows(checkout: Path, monkeypatch:
     )
 
 
+def test_fix_of_a_branch_counts_what_the_review_of_the_branch_leaves_out(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(checkout)
+    (checkout / "train.py").write_text(TRAIN + "\n\ndef reset(total):\n    return total * 0\n")
+    assert "left out" in run("check", "train.py").stdout
+    assert "left out" not in run("review", "--base", "HEAD").stdout
+    assert "left out" not in run("fix", "--base", "HEAD").stdout
+    (checkout / "train.py").write_text(TRAIN.replace("y.cuda()", "y.cuda() + 1"))
+    assert "1 place left out" in run("review", "--base", "HEAD").stdout
+    assert "1 place left out (`--min-confidence 0`)" in run("fix", "--base", "HEAD").stdout
+
+
 def test_fix_of_a_branch_is_of_the_whole_repository_from_any_folder(
     checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

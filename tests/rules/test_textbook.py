@@ -578,3 +578,19 @@ def test_an_evaluation_that_keeps_its_graphs_leads_a_training_that_keeps_freed_o
     (finding,) = review_files([file], config=config, facts=NO_FACTS, limit_to_change=False).findings
     assert finding.severity == "high" and finding.symbol == "evaluate"
     assert [(place.severity, place.span.start) for place in finding.also] == [("low", 12)]
+
+
+def test_the_value_of_an_option_that_is_taken_out_is_shown_whole() -> None:
+    base = """\
+from os import cpu_count
+
+from torch.utils.data import DataLoader
+
+
+def loaders(dataset):
+    dl = DataLoader(dataset, batch_size = 8, shuffle = True, num_workers = cpu_count())
+    return dl
+"""
+    head = base.replace("num_workers = cpu_count()", "num_workers = 0")
+    (found,) = [f for f in comments(base, head, 0.0) if f.name == "workers-removed"]
+    assert "takes out `num_workers = cpu_count()` here" in found.message

@@ -98,10 +98,49 @@ def _by_hand(setup: Setup) -> Iterator[Candidate]:
             continue
         text = module.file.source(function)
         name = f"{function.name} {getattr(module.file.index.class_of(call), 'name', '')}"
-        if len(_SCORES.findall(text)) >= 2 and (_NAMED.search(name) or len(_NAMED.findall(text)) >= 2):
+        named = _NAMED.search(name) or len(_NAMED.findall(text)) >= 2
+        if named and len(_SCORES.findall(text)) >= 2 and _is_of_a_product(module, call, function):
             candidate = setup.site(module, call, f"computed in steps in `{function.name}`")
             if candidate.value.truth is not False:
                 yield candidate
+
+
+def _is_of_a_product(module: Module, softmax: ast.Call, function: FunctionNode) -> bool:
+    """Is what the softmax is taken of made by a product, in the function and above it?
+
+    Linear attention takes it of queries and keys each, before they are multiplied: no fused kernel computes that.
+    """
+    steps = [
+        (node, _names(*_targets(node)))
+        for node in ast.walk(function)
+        if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.NamedExpr, ast.Expr))
+        and node.lineno <= softmax.lineno
+    ]
+    expressions: list[ast.AST] = [softmax]
+    seen: set[ast.AST] = set()
+    while expressions:
+        expression = expressions.pop()
+        if _SCORES.search(module.file.source(expression)):
+            return True
+        names = _names(expression)
+        made = [node for node, given in steps if node not in seen and not names.isdisjoint(given)]
+        seen.update(made)
+        expressions += (node.value for node in made if node.value is not None)
+    return False
+
+
+def _targets(step: ast.Assign | ast.AugAssign | ast.AnnAssign | ast.NamedExpr | ast.Expr) -> list[ast.expr]:
+    """What a statement gives a value; of `scores.add_(x)` the receiver."""
+    if isinstance(step, ast.Assign):
+        return step.targets
+    if not isinstance(step, ast.Expr):
+        return [step.target]
+    call = step.value
+    return [call.func] if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) else []
+
+
+def _names(*expressions: ast.AST) -> frozenset[str]:
+    return frozenset(n.id for e in expressions for n in ast.walk(e) if isinstance(n, ast.Name))
 
 
 def _is_patched_in_by_others(setup: Setup, module: Module, function: FunctionNode) -> bool:

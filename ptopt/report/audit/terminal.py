@@ -47,21 +47,30 @@ def render(audit: Audit, width: int, color: bool) -> str:
     out = io.StringIO()
     console = Console(file=out, width=width, force_terminal=color, no_color=not color, highlight=False)
     unbroken = Unbroken()
-    for part in _parts(audit, lambda text: unbroken.keep(one_line(text), width - _DEEPEST)):
+
+    def whole(text: str) -> str:
+        return unbroken.keep(one_line(text), width - _DEEPEST)
+
+    def in_cell(text: str, beside: int) -> str:
+        return unbroken.keep(one_line(text), width - beside)
+
+    for part in _parts(audit, whole, in_cell):
         console.print(part)
     text = unbroken.restore(out.getvalue().rstrip("\n"))
     return "\n".join(line.rstrip() for line in text.split("\n")) + "\n"
 
 
-def _parts(audit: Audit, whole: Callable[[str], str]) -> Iterator[RenderableType]:
-    """`whole` keeps links and long paths in one piece."""
+def _parts(
+    audit: Audit, whole: Callable[[str], str], in_cell: Callable[[str, int], str]
+) -> Iterator[RenderableType]:
+    """`whole` keeps links and long paths in one piece; `in_cell` also, in the last column beside so many others."""
     yield Text(f"Training audit of {one_line(audit.name)}", "bold")
     yield Text(f"{outcome(audit)}.")
     if audit.model is not None:
         yield Text(f"{one_line(reading(audit))}.", "dim")
     for entry in audit.entries[:_MOST_ENTRIES]:
         yield Text()
-        yield _entry(entry)
+        yield _entry(entry, in_cell)
     if len(audit.entries) > _MOST_ENTRIES:
         yield Text(
             f"and {len(audit.entries) - _MOST_ENTRIES} more scripts: --format html or json has them all",
@@ -96,15 +105,20 @@ def _parts(audit: Audit, whole: Callable[[str], str]) -> Iterator[RenderableType
             yield _indented(Text(one_line(note), "dim"))
 
 
-def _entry(entry: EntryPoint) -> RenderableType:
+def _entry(entry: EntryPoint, in_cell: Callable[[str, int], str]) -> RenderableType:
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
+    titles, states = (
+        max((len(text) for text in texts), default=0)
+        for texts in ([m.title for m in entry.measures], [SYMBOLS[m.state] for m in entry.measures])
+    )
+    beside = 2 + titles + 2 + states + 2 + 2  # with the indentation, and the padding behind each column
     for measure in entry.measures:
         detail = Text(one_line(measure.detail))
         if measure.evidence:
-            detail.append(f"  {one_line(places(measure.evidence[:2]))}", "dim")
+            detail.append(f"  {in_cell(places(measure.evidence[:2]), beside)}", "dim")
         if before := static_row(measure):
             detail.append(f"  {one_line(before)}", "dim")
         table.add_row(f"  {measure.title}", Text(SYMBOLS[measure.state], _STYLE[measure.state]), detail)

@@ -367,5 +367,20 @@ def _lines(file: SourceFile) -> int:
 
 def _shown(text: str, measure: re.Pattern[str]) -> str:
     found = None if _ARGUMENT.match(text) else measure.search(text)  # an argument is shown whole
-    words = " ".join((found[0] if found else text).replace("`", "'").split()).strip(" ,:@")
+    shown = text if found is None else found[0]
+    if (
+        found is not None and "=" in shown
+    ):  # a call that is the value of an option is shown with its arguments
+        shown += _called(text[found.end() :])
+    words = " ".join(shown.replace("`", "'").split()).strip(" ,:@")
     return f"{words})" if words.count("(") > words.count(")") else words
+
+
+def _called(rest: str) -> str:
+    """The brackets with which the text begins, and what is in them; "" where it begins with none, or they are not closed."""
+    depth = 0
+    for at, character in enumerate(rest if rest.startswith("(") else ""):
+        depth += (character == "(") - (character == ")")
+        if not depth:
+            return rest[: at + 1]
+    return ""

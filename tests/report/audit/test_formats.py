@@ -276,3 +276,14 @@ def test_places_in_a_notebook_are_those_of_its_cells(form: str) -> None:
     assert "a.ipynb:cell 4:7" in text and "a.ipynb:cell 2:1-2" in text
     assert "a.ipynb:3" not in text and "a.ipynb:1" not in text
     assert "a.ipynb:3" in render(form, audit, width=300).replace("&#8203;", "")
+
+
+def test_paths_of_the_table_stay_in_one_piece() -> None:
+    audit = audit_of("plain")
+    place = Place("a_package_with_a_long_name/a_module_with_a_name_as_long.py", 1104)
+    entry = audit.entries[0]
+    rows = tuple(dataclasses.replace(row, evidence=(place,)) for row in entry.measures)
+    shown = render(
+        "terminal", dataclasses.replace(audit, entries=(dataclasses.replace(entry, measures=rows),)), width=80
+    )
+    assert shown.count(f"{place}\n") >= len(rows)
