@@ -219,6 +219,15 @@ class Finding:
     def path_of(self, place: Place) -> str:
         return place.path or self.path
 
+    def message_at(self, place: Place) -> str:
+        """What is said at a place of the comment. Another rule that says nothing there means what this one says there."""
+        if place.message:
+            return place.message
+        own = (
+            p for p in self.places() if p.rule == self.rule and p.span == place.span and p.path == place.path
+        )
+        return next((p.message for p in own if p.message), self.message)
+
     def sort_key(self) -> tuple[str, int, int, str]:
         return (self.path, self.span.start, self.span.end, self.rule)
 

@@ -215,7 +215,7 @@ class _Inspector:
         # Comments of other tools matter only where there is something to silence.
         comments = hits or self._calibration is not None or _mentions_ptopt(source.data)
         suppressions = find_suppressions(source.text) if comments else Suppressions()
-        fixes = Fixes(source, hits)
+        fixes = Fixes(source, hits, suppressions)
         unlikely: list[Unlikely] = []
         places: Counter[str] = Counter()
         found = propose(

@@ -152,27 +152,31 @@ def left_out(
 
 
 def _proposal(finding: Finding, hit: Hit, weighed: Weighed, suppressions: Suppressions | None) -> Proposal:
-    silenced_by = (
-        frozenset[Use]()
-        if suppressions is None
-        else suppressions.matching(hit.rule.keys(), hit.span.start, hit.span.end)
-    )
-    return Proposal(finding, _cause(hit.problem.cause), weighed.useful, weighed.useful, silenced_by)
+    cause, useful = _cause(hit.problem.cause), weighed.useful
+    return Proposal(finding, cause, useful, useful, _silenced_by(hit, suppressions))
+
+
+def _silenced_by(hit: Hit, suppressions: Suppressions | None) -> frozenset[Use]:
+    if suppressions is None:
+        return frozenset()
+    return suppressions.matching(hit.rule.keys(), hit.span.start, hit.span.end)
 
 
 class Fixes:
     """The fixes of one file.
 
     While one of several problems of a rule with the same cause stays, fixing the others gains nothing. So they are fixed
-    together, or not at all.
+    together, or not at all; code whose problem a comment suppresses is meant to stay, and no fix of another place edits it.
     """
 
-    def __init__(self, source: SourceFile, hits: Sequence[Hit]) -> None:
+    def __init__(
+        self, source: SourceFile, hits: Sequence[Hit], suppressions: Suppressions | None = None
+    ) -> None:
         self._source = source
         self._counts = Counter(hit.rule for hit in hits)
         self._of_cause: defaultdict[tuple[Rule, ast.AST], list[Fix | None]] = defaultdict(list)
         for hit in hits:
-            if hit.problem.cause is not None:
+            if hit.problem.cause is not None and not _silenced_by(hit, suppressions):
                 self._of_cause[hit.rule, hit.problem.cause].append(hit.problem.fix)
         self._whole: dict[tuple[Rule, ast.AST], Fix | None] = {}
         self._checked: dict[tuple[Rule, ast.AST], Fix | None] = {}
@@ -201,8 +205,14 @@ class Fixes:
         return None if found is None else wrapped(self._source, found)
 
     def joined(self, group: Sequence[Proposal], change: ChangedFile | None) -> Fix | None:
-        """One fix for all places of a comment; None when there is none."""
-        whole = together(proposal.finding.fix for proposal in group)
+        """One fix for all places of a comment; None when there is none.
+
+        A rule without a fix does not stand in the way where another one's edits the same place: that it sees the problem
+        no more is checked like the rest.
+        """
+        fixed = {proposal.finding.span for proposal in group if proposal.finding.fix is not None}
+        needed = [p for p in group if p.finding.fix is not None or p.finding.span not in fixed]
+        whole = together(proposal.finding.fix for proposal in needed)
         if whole is None or all(proposal.finding.fix == whole for proposal in group):
             return whole
         rules = {rule.id: rule for rule in self._counts}

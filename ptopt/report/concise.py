@@ -16,7 +16,7 @@ def render(review: Review, *, quiet: bool = False) -> str:
     messages: defaultdict[tuple[str, Span], dict[str, list[str]]] = defaultdict(dict)
     for finding in review.findings:
         for place in finding.places():
-            message = with_cells(review, finding.path, one_line(place.message or finding.message))
+            message = with_cells(review, finding.path, one_line(finding.message_at(place)))
             rules = messages[finding.path_of(place), place.span].setdefault(message, [])
             rules.append(f"{place.rule} {one_line(place.name)}")
     lines = []

@@ -94,9 +94,7 @@ def _result(review: Review, finding: Finding, rule_index: int) -> dict[str, Any]
     }
     related = [_location(finding.path, Span(e.line, e.line), e.note) for e in finding.evidence]
     related += [
-        _location(
-            finding.path_of(also), also.span, f"{also.rule} {also.name}: {also.message or finding.message}"
-        )
+        _location(finding.path_of(also), also.span, f"{also.rule} {also.name}: {finding.message_at(also)}")
         for also in finding.also
     ]
     if related:

@@ -256,10 +256,16 @@ def missed_line(finding: Finding, least: Mapping[Condition, float]) -> str:
     """Why the finding is no comment, although it is shown; "" for one that is."""
     said = {
         Condition.CONFIDENCE: f"confidence {finding.confidence:.2f}",
-        Condition.RIGHT: f"true with a probability of {finding.right or 0:.2f}",
+        Condition.RIGHT: f"true with a probability of {_below(finding.right, least.get(Condition.RIGHT)):.2f}",
         Condition.STATED: f"stated by the rule with a confidence of {finding.stated or 0:.2f}",
     }
     return "; ".join(f"{said[c]}, needs {least[c]:.2f}" for c in finding.missed)
+
+
+def _below(value: float | None, least: float | None) -> float:
+    """A value that misses a bound, as shown: rounding must not lift it onto the bound."""
+    shown = round(value or 0.0, 2)
+    return shown if least is None or shown < round(least, 2) else round(least, 2) - 0.01
 
 
 def gain(impact: Impact) -> str:

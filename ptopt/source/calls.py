@@ -6,13 +6,15 @@ import ast
 from collections import defaultdict
 
 from ptopt.source.index import FUNCTIONS, FunctionNode, Index
+from ptopt.source.receivers import Receivers
 
 
 class CallGraph:
     """Calls grouped by the function they run in, and resolved to functions of the same file."""
 
-    def __init__(self, index: Index) -> None:
+    def __init__(self, index: Index, receivers: Receivers) -> None:
         self._index = index
+        self._receivers = receivers
         self._plain: dict[str, FunctionNode] = {}
         self._methods: defaultdict[str, list[FunctionNode]] = defaultdict(list)
         self._own: dict[tuple[ast.ClassDef, str], FunctionNode] = {}
@@ -39,7 +41,7 @@ class CallGraph:
         """The function of this file that `call` runs, or None.
 
         `f()` is a plain function, `self.f()` a method of the same class; `obj.f()` is a method when only one
-        class of the file has it.
+        class of the file has it, and `obj` may be of that class (see `Receivers`).
         """
         return self._targets[call] if call in self._targets else self._resolved(call)
 
@@ -58,11 +60,8 @@ class CallGraph:
         if len(methods) != 1 or func.attr.startswith("__"):
             return None
         holder = self._index.parent(methods[0])
-        if func.attr in ("train", "eval") and isinstance(holder, ast.ClassDef):
-            # `model.train()` is a switch of every module; `trainer.train()` is the method of `Trainer`.
-            leaf = ast.unparse(func.value).rpartition(".")[2].lower()
-            return methods[0] if leaf and holder.name.lower().endswith(leaf.replace("_", "")) else None
-        return methods[0]
+        fits = isinstance(holder, ast.ClassDef) and self._receivers.may_run(call, holder)
+        return methods[0] if fits else None
 
     def calls_in(self, function: FunctionNode | None) -> list[ast.Call]:
         """Calls that run in the function itself (None: at module level), in source order."""

@@ -22,6 +22,7 @@ from ptopt.source.guards import Guards
 from ptopt.source.host import HostNames
 from ptopt.source.imports import Imports
 from ptopt.source.index import FunctionNode, Index
+from ptopt.source.receivers import Receivers
 from ptopt.source.repository import NOTHING_AROUND, Repository
 from ptopt.source.uses import Uses
 from ptopt.source.values import Values
@@ -109,7 +110,11 @@ class SourceFile:
 
     @cached_property
     def calls(self) -> CallGraph:
-        return CallGraph(self.index)
+        return CallGraph(self.index, self.receivers)
+
+    @cached_property
+    def receivers(self) -> Receivers:
+        return Receivers(self.index, self.imports, self.bindings)
 
     @cached_property
     def guards(self) -> Guards:

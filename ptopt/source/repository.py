@@ -15,6 +15,7 @@ from ptopt.project.facts import NO_FACTS, ProjectFacts
 from ptopt.source import work
 from ptopt.source.calls import called_name
 from ptopt.source.index import FunctionNode
+from ptopt.source.receivers import COMMON_METHODS
 from ptopt.source.searchable import Searchable
 from ptopt.syntax import ParseError
 
@@ -27,11 +28,6 @@ _TEXTS = 160  # that are kept with the words in them
 _BYTES_A_VISIT = 2_000  # that are searched in the time that visiting a node takes
 _MOST_DEFINITIONS = 3  # files that define a function of one name
 _MOST_CALLS = 6  # calls of one function that are looked at
-# Names that so many classes have that a call tells nothing about which one it is.
-_COMMON = frozenset(
-    "forward step update reset get set run call main add append close open load save read write init setup start stop "
-    "compute backward train eval to cpu cuda parameters items keys values log print build create fit transform".split()
-)
 
 
 class Parsed:
@@ -133,7 +129,7 @@ class Repository:
         self, file: SourceFile, function: FunctionNode, *, imported: bool
     ) -> tuple[tuple[SourceFile, ast.Call], ...]:
         name = function.name
-        if name in _COMMON or name.startswith("__") or len(name) < 4 or not self._files:
+        if name in COMMON_METHODS or name.startswith("__") or len(name) < 4 or not self._files:
             return ()
         key = (file.path, name, isinstance(file.index.parent(function), ast.ClassDef), imported)
         if key not in self._calls:
@@ -143,7 +139,7 @@ class Repository:
     def definition(self, file: SourceFile, call: ast.Call) -> tuple[SourceFile, FunctionNode] | None:
         """The function of another file that a call runs, where one file alone defines a function of that name."""
         name = called_name(call)
-        if name in _COMMON or name.startswith("__") or len(name) < 4 or not self._files:
+        if name in COMMON_METHODS or name.startswith("__") or len(name) < 4 or not self._files:
             return None
         if name not in self._definitions:
             self._definitions[name] = self._define(name)
@@ -153,7 +149,7 @@ class Repository:
     def definitions(self, file: SourceFile, call: ast.Call) -> tuple[tuple[SourceFile, FunctionNode], ...]:
         """The functions of other files that a call may run: a method and what overrides it. () where too many have the name."""
         name = called_name(call)
-        if name in _COMMON or name.startswith("__") or len(name) < 4 or not self._files:
+        if name in COMMON_METHODS or name.startswith("__") or len(name) < 4 or not self._files:
             return ()
         if name not in self._candidates:
             self._charge_search()
@@ -258,7 +254,8 @@ class Repository:
             found += [
                 (parsed, call)
                 for call in parsed.calls_named(name)
-                if not is_method or isinstance(call.func, ast.Attribute)
+                if (not is_method or isinstance(call.func, ast.Attribute))
+                and not parsed.receivers.is_of_library(call)
             ]
             if len(found) >= _MOST_CALLS:
                 break

@@ -31,6 +31,15 @@ def test_as_many_lines_as_there_are_places(review: Review) -> None:
     )
 
 
+def test_another_rule_without_words_means_what_the_first_one_says_on_that_line(review: Review) -> None:
+    first = review.findings[0]
+    silent = dataclasses.replace(first.also[0], rule="PTO105", name="x", message="")
+    both = dataclasses.replace(first, also=(*first.also, silent))
+    line = render("concise", dataclasses.replace(review, findings=(both,))).splitlines()[0]
+    assert line == f"src/train.py:9: PTO101 item-every-step, PTO105 x: {first.also[0].message}"
+    assert first.message not in line
+
+
 def test_what_the_ranker_left_out_is_counted_and_taken_for_no_place(silent: Review) -> None:
     left = LeftOut({Condition.CONFIDENCE: 3}, {Condition.CONFIDENCE: 0.47}, 2, 3, limit=1)
     text = render("concise", dataclasses.replace(silent, left_out=left, compared="main...working tree"))

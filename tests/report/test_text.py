@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import re
 
 import pytest
@@ -7,12 +8,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from ptopt.findings import Impact
+from ptopt.findings import Condition, Impact, Review
 from ptopt.report.text import (
     code_fence,
     code_span,
     gain,
     markdown_text,
+    missed_line,
     one_line,
     split_code,
     visible,
@@ -101,3 +103,10 @@ def test_a_fence_ends_where_it_should(text: str) -> None:
 )  # fmt: skip
 def test_a_gain_names_its_conditions(impact: Impact, text: str) -> None:
     assert gain(impact) == text
+
+
+def test_a_probability_that_misses_its_bound_is_shown_below_it(review: Review) -> None:
+    near = dataclasses.replace(review.findings[0], right=0.85, missed=(Condition.RIGHT,))
+    assert missed_line(near, {Condition.RIGHT: 0.85}) == "true with a probability of 0.84, needs 0.85"
+    far = dataclasses.replace(near, right=0.5)
+    assert missed_line(far, {Condition.RIGHT: 0.85}) == "true with a probability of 0.50, needs 0.85"
