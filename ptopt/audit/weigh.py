@@ -13,6 +13,10 @@ from ptopt.findings import Finding, Severity
 _ORDER = {level: number for number, level in enumerate(Level)}
 _OF_ACCUMULATION = ("accumulation-syncs-every-micro-batch",)
 _EACH_STEP = ("often:step", "often:layer", "often:element")
+# Rules of what is switched on once, and slows down every step from then on.
+_IN_FORCE = frozenset(
+    {"anomaly-detection-on", "blocking-launches", "deterministic-left-on", "profiler-around-training"}
+)
 # Rules that say of a file what the table says of a script: the table has it.
 _IN_THE_TABLE = {
     "full-precision-training": "precision", "trainer-in-full-precision": "precision", "optimizer-not-fused": "fused_optimizer",
@@ -32,7 +36,7 @@ _SAYS_MORE = {
 def weighed(finding: Finding, sure: float, entries: tuple[EntryPoint, ...]) -> Weighed:
     """`sure`: the confidence from which a review of a change would comment. `entries`: the scripts that train."""
     features = dict(finding.features)
-    each_step = any(features.get(name) for name in _EACH_STEP)
+    each_step = finding.name in _IN_FORCE or any(features.get(name) for name in _EACH_STEP)
     often = each_step or bool(features.get("often:evaluation"))
     if finding.confidence < sure:
         return Weighed(finding, Level.LOW, "below the confidence from which a review comments")

@@ -251,6 +251,8 @@ DEBUGGED = train(before="torch.autograd.set_detect_anomaly(True)")
 
 def test_a_finding_is_critical_where_a_main_script_runs_it(audited: Auditor) -> None:
     assert "anomaly-detection-on" in critical(audited, {"train.py": DEBUGGED})
+    at_top = train().replace("\ndef ", "\ntorch.autograd.set_detect_anomaly(True)\n\ndef ", 1)
+    assert "anomaly-detection-on" in critical(audited, {"train.py": at_top})
     assert "anomaly-detection-on" not in critical(audited, {"old/train.py": DEBUGGED, "train.py": train()})
     unused = """
         import torch
