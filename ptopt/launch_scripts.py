@@ -12,7 +12,7 @@ _STARTS = re.compile(
     rb"(?:python[\d.]*|torchrun|accelerate[ \t]+launch|deepspeed)[ \t]",
     re.MULTILINE,
 )
-_REASON = "a script that starts Python: options that the change removes there are not seen"
+_REASON = "a launch script: its options and environment are not read"
 
 
 def unread_script(path: str, head: bytes | None) -> NotReviewed | None:

@@ -25,9 +25,7 @@ def _unread(path: str, text: str, *, limit_to_change: bool = True) -> list[str]:
     ],
 )
 def test_a_script_that_starts_python_is_named(path: str, text: str) -> None:
-    assert _unread(path, text) == [
-        f"{path}: a script that starts Python: options that the change removes there are not seen"
-    ]
+    assert _unread(path, text) == [f"{path}: a launch script: its options and environment are not read"]
     assert _unread(path, text, limit_to_change=False) == []
 
 

@@ -15,6 +15,7 @@ from ptopt.project.facts import NO_FACTS, ProjectFacts
 from ptopt.source.file import SourceFile
 
 _IN_A_WORD = re.compile(r"\w\w")
+_CLOSES = {"(": ")", "[": "]", "{": "}"}
 _LAST_WORD = re.compile(r"\w+$")
 
 HEADINGS = (
@@ -228,10 +229,25 @@ def quote(file: SourceFile, node: ast.AST, limit: int = 60) -> str:
             tail = text[text.rfind(f".{node.func.attr}(") :]
         tail = tail if len(tail) <= limit // 3 else ""
         whole = text.removesuffix(tail)
+        room = limit - 1 - len(tail)
         close = whole[-1] if whole[-1] in ")]}" else ""
-        head = whole[: limit - 1 - len(close) - len(tail)]
-        text = f"{_without_part(head, whole)}…{close}{tail}"
+        head = _without_part(whole[: room - len(close)], whole)
+        if close:
+            head = _without_part(whole[: room - len(_closing(head))], whole)
+            close = _closing(head)
+        text = f"{head}…{close}{tail}"
     return f"`{text}`"
+
+
+def _closing(head: str) -> str:
+    """What closes the brackets that the start of a code leaves open, as far as it can be told from it."""
+    still_open: list[str] = []
+    for character in head:
+        if character in _CLOSES:
+            still_open.append(_CLOSES[character])
+        elif still_open and character == still_open[-1]:
+            still_open.pop()
+    return "".join(reversed(still_open))
 
 
 def _without_part(head: str, whole: str) -> str:
