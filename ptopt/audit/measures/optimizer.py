@@ -129,12 +129,17 @@ def _none_seen(setup: Setup, key: str, title: str) -> Measure:
         if re.search(r"optim|Optimizer", text_of(call.func))
         and call.args
         and "parameters" in text_of(call.args[0])
+        and not _TORCH.match(setup.qualified(module, call.func))
     ]
     if others:
         place = setup.place(*others[0])
         return Measure(
             key, title, State.UNKNOWN, f"the optimizer is `{text_of(others[0][1].func)[:60]}`", (place,)
         )
+    # A training makes one: what keeps it from being made by default, such as data to name, holds when it trains.
+    kept = list(_of_torch(setup, reached=False))
+    if kept and len({c.value.truth for c in kept}) == 1:
+        return setup.decide(key, title, kept, "")
     return Measure(key, title, State.UNKNOWN, "no optimizer of torch seen", setup.where())
 
 
@@ -168,6 +173,16 @@ def _configured(setup: Setup) -> Iterator[Candidate]:
 
 def _optimizers(setup: Setup) -> Iterator[Candidate]:
     yield from _configured(setup)
+    yield from _of_torch(setup, reached=True)
+    for module, call in setup.named(_FUSED):
+        name = call.func.attr if isinstance(call.func, ast.Attribute) else text_of(call.func)
+        yield setup.site(module, call, f"`{name}`")
+    yield from _by_other_names(setup)
+    yield from _chosen(setup)
+
+
+def _of_torch(setup: Setup, reached: bool) -> Iterator[Candidate]:
+    """The optimizers of torch that are made by default; those that only an option makes where not `reached`."""
     for module, call in setup.calls(*_FUSABLE):
         name = setup.qualified(module, call.func)
         if not (name.startswith("torch.optim") or _TORCH.match(name)):
@@ -175,23 +190,21 @@ def _optimizers(setup: Setup) -> Iterator[Candidate]:
         if _in_optimizer(module, call):
             continue
         short = name.rpartition(".")[2]
+        if (setup.runs(module, call).truth is not False) is not reached:
+            continue
         given = setup.keyword(call, "fused")
         if given is not None:
-            yield setup.site(module, call, f"`{short}` with `fused`", setup.value(module, given))
+            value = setup.value(module, given)
+            found = setup.site(module, call, f"`{short}` with `fused`", value)
+            yield found if reached else replace(found, value=value)
         elif setup.unpacks(call):
             value = setup.unpacked(module, call, "fused", _by_default(setup)) or Value(
                 False, note=f"`**` at {setup.place(module, call)}"
             )
-            yield setup.site(module, call, f"`{short}` with `fused`", value)
+            found = setup.site(module, call, f"`{short}` with `fused`", value)
+            yield found if reached else replace(found, value=value)
         else:
-            runs = setup.runs(module, call)
-            if runs.truth is not False:
-                yield Candidate(_by_default(setup), setup.place(module, call), f"`fused` of `{short}`")
-    for module, call in setup.named(_FUSED):
-        name = call.func.attr if isinstance(call.func, ast.Attribute) else text_of(call.func)
-        yield setup.site(module, call, f"`{name}`")
-    yield from _by_other_names(setup)
-    yield from _chosen(setup)
+            yield Candidate(_by_default(setup), setup.place(module, call), f"`fused` of `{short}`")
 
 
 def _in_optimizer(module: Module, call: ast.Call) -> bool:

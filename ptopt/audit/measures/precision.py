@@ -97,16 +97,19 @@ def _measure(key: str, title: str, state: State, detail: str, value: Value) -> M
 
 
 def _autocasts(setup: Setup) -> Iterator[Candidate]:
+    made = list(_made(setup))
+    yield from made
     for module, call in setup.calls("autocast", "custom_autocast"):
         name = setup.qualified(module, call.func)
+        if made and name == "autocast" and name not in module.imported and name not in module.definitions:
+            continue  # a variable: what made it says which options decide
         if not (
             name.startswith(("torch", "apex")) or name == "autocast" or "amp" in name
         ) or not _in_training(module, call):
             continue
         enabled = setup.keyword(call, "enabled", 0 if "cuda.amp" in name or name == "autocast" else None)
-        yield setup.site(
-            module, call, f"autocast {_dtype(setup, module, call)}", _enabled(setup, module, enabled)
-        )
+        dtype = _dtype(setup, module, call, 1 if "cuda.amp" not in name else None)
+        yield setup.site(module, call, f"autocast {dtype}", _enabled(setup, module, enabled))
     yield from _chosen(setup)
     for module, call in setup.calls("initialize"):
         if setup.qualified(module, call.func).startswith(("apex.amp", "amp.")):
@@ -182,6 +185,18 @@ def _chosen(setup: Setup) -> Iterator[Candidate]:
                 yield setup.site(module, node, f"`{text_of(node)}`")
 
 
+def _made(setup: Setup) -> Iterator[Candidate]:
+    """`return partial(torch.autocast, "cuda", dtype=torch.bfloat16)`: autocast that is entered where it is handed to."""
+    for module, call in setup.calls("partial"):
+        if call.args and re.match(
+            r"(torch|apex)\b.*\bautocast$", name := setup.qualified(module, call.args[0])
+        ):
+            on_cuda = "cuda.amp" in name
+            enabled = _enabled(setup, module, setup.keyword(call, "enabled", 1 if on_cuda else None))
+            dtype = _dtype(setup, module, call, None if on_cuda else 2)
+            yield setup.site(module, call, f"autocast {dtype}", enabled)
+
+
 def _inside_of(module: Module, call: ast.Call, name: str) -> bool:
     """Does the call stand in a function of the same name, which hands it on to a part?"""
     function = module.file.index.function_of(call)
@@ -245,8 +260,7 @@ def _enabled(setup: Setup, module: Module, enabled: ast.expr | None) -> Value | 
     return replace(value, value=bool(value.value)) if value.known else value
 
 
-def _dtype(setup: Setup, module: Module, call: ast.Call) -> str:
-    position = 1 if "cuda.amp" not in setup.qualified(module, call.func) else None
+def _dtype(setup: Setup, module: Module, call: ast.Call, position: int | None) -> str:
     given = setup.keyword(call, "dtype", position)
     if given is None:
         on_cuda = "cuda" in text_of(call)

@@ -1,0 +1,117 @@
+"""Rows name the option that decides them, not one that stands on the way to them."""
+
+from __future__ import annotations
+
+from ptopt.audit.values import Measure, State
+from tests.audit.conftest import Auditor
+
+OPTIONS = """
+    import argparse
+
+    def parse_args():
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--train-data", type=str, default=None)
+        parser.add_argument("--source", default="auto")
+        parser.add_argument("--logs", type=str, default="./logs/")
+        parser.add_argument("--workers", type=int, default=4)
+        parser.add_argument("--dtype", default="amp_bf16")
+        parser.add_argument("--accum-freq", type=int, default=1)
+        parser.add_argument("--compiled", action="store_true")
+        parser.add_argument("--fused-adam", action="store_true")
+        return parser.parse_args()
+"""
+PRECISION = """
+    from contextlib import suppress
+    from functools import partial
+
+    import torch
+
+    def context_for(dtype, device):
+        if dtype == "amp":
+            return partial(torch.amp.autocast, device_type=device)
+        if dtype == "amp_bf16":
+            return partial(torch.amp.autocast, device_type=device, dtype=torch.bfloat16)
+        return suppress
+"""
+TASK = """
+    import torch
+
+    class Task(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = torch.nn.Linear(1024, 1024)
+
+        def compile(self):
+            self.model = torch.compile(self.model)
+
+        def forward(self, x):
+            return self.model(x)
+"""
+TRAIN = """
+    import re
+    import torch
+    from torch.utils.data import DataLoader
+    from options import parse_args
+    from precision import context_for
+    from task import Task
+
+    NUMBERS = re.compile("[0-9]+")
+
+    def backward(loss, scaler):
+        if scaler is not None:
+            scaler.scale(loss).backward()
+        else:
+            loss.backward()
+
+    def train(task, loader, optimizer, args):
+        autocast = context_for(args.dtype, device="cuda")
+        for x in loader:
+            optimizer.zero_grad()
+            if args.accum_freq == 1:
+                with autocast():
+                    loss = task(x)
+                backward(loss, None)
+            else:
+                for _ in range(args.accum_freq):
+                    with autocast():
+                        loss = task(x)
+                    backward(loss, None)
+            optimizer.step()
+
+    def main():
+        args = parse_args()
+        task = Task()
+        if args.train_data or args.source == "synthetic":
+            optimizer = torch.optim.AdamW(task.parameters(), lr=1e-3, fused=args.fused_adam)
+        if args.compiled:
+            task.compile()
+        loader = DataLoader(data(), num_workers=args.workers)
+        args.keeps = args.logs and args.logs.lower() != "none"
+        for epoch in range(10):
+            train(task, loader, optimizer, args)
+            if args.keeps:
+                torch.save(task.state_dict(), args.logs)
+
+    if __name__ == "__main__":
+        main()
+"""
+FILES = {"options.py": OPTIONS, "precision.py": PRECISION, "task.py": TASK, "train.py": TRAIN}
+
+
+def row(audited: Auditor, key: str, more: dict[str, str] | None = None) -> Measure:
+    entry = next(entry for entry in audited(FILES | (more or {})).entries if entry.path == "train.py")
+    return next(measure for measure in entry.measures if measure.key == key)
+
+
+def test_autocast_made_by_a_function_is_decided_by_what_the_function_is_given(audited: Auditor) -> None:
+    found = row(audited, "precision")
+    assert (found.state, found.detail) == (State.ON, "autocast bfloat16 (default of `--dtype`)")
+    off = row(audited, "precision", {"options.py": OPTIONS.replace("amp_bf16", "fp32")})
+    assert off.state is State.OFF
+
+
+def test_an_optimizer_that_needs_data_to_be_named_is_off_by_its_own_option(audited: Auditor) -> None:
+    found = row(audited, "fused_optimizer")
+    assert (found.state, found.detail) == (State.OFF, "`AdamW` with `fused`: off, default of `--fused-adam`")
+    asked = TRAIN.replace("fused=args.fused_adam", "fused=True")
+    assert row(audited, "fused_optimizer", {"train.py": asked}).state is State.ON
