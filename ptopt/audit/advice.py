@@ -215,7 +215,7 @@ def _gap(key: str, level: Level, missing: Sequence[tuple[EntryPoint, Measure]], 
     action = _action(advice, [m for _, m in missing], facts)
     if key == "precision":
         entries = [entry for entry, _ in missing]
-        action = precision_action(action, entries)
+        action = precision_action(action, entries, facts)
         places = tuple(dict.fromkeys((*places[: _MOST_PLACES // 2], *obstacle_places(entries), *places)))
     return Gap(
         key, missing[0][1].title, level, action, advice.wrong_if, paths, places[:_MOST_PLACES], worth(key)

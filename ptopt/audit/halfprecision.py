@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ptopt.audit.values import EntryPoint, Kind, Place
+from ptopt.project.facts import ProjectFacts
 
 # It does not pay, or not before something larger is changed.
 _WEIGHS_LESS = frozenset(
     {Kind.THREADS, Kind.FLOAT32, Kind.OLD_TORCH, Kind.NO_TENSOR_CORES, Kind.NOT_DOCUMENTED}
 )
+_FAST_BFLOAT16 = "2.0"  # of torch: before it cuDNN is not used for convolutions in bfloat16 by default
 _FORM_BFLOAT16 = '`torch.autocast("cuda", dtype=torch.bfloat16)`'
 _FORM_FLOAT16 = '`torch.autocast("cuda", dtype=torch.float16)` and step through a `GradScaler`'
 _SAYS = {
@@ -44,9 +46,11 @@ def may_be_critical(entry: EntryPoint) -> bool:
     return all(obstacle.kind not in _WEIGHS_LESS for obstacle in entry.obstacles)
 
 
-def precision_action(action: str, entries: Sequence[EntryPoint]) -> str:
+def precision_action(action: str, entries: Sequence[EntryPoint], facts: ProjectFacts) -> str:
     """The action with what the code and the GPUs of these scripts ask for; what some of them ask for names them."""
-    float16 = all(any(o.kind in _ONLY_FLOAT16 for o in entry.obstacles) for entry in entries)
+    float16 = facts.excludes("torch", _FAST_BFLOAT16) or all(
+        any(o.kind in _ONLY_FLOAT16 for o in entry.obstacles) for entry in entries
+    )
     if float16:
         action = action.replace(_FORM_BFLOAT16, _FORM_FLOAT16).replace("(`bf16`", "(`fp16`")
     before = [text for kind in _FIRST if (text := _sentence(kind, entries, float16))]

@@ -32,6 +32,15 @@ def test_a_loss_of_probabilities_is_changed_first(audited: Auditor, line: str) -
     assert "raises" not in precision(audited, {"train.py": logits, **README}).action
 
 
+@pytest.mark.parametrize(
+    ("pin", "form"), [("==1.11.0", "float16"), (">=1.11", "bfloat16"), ("==2.1", "bfloat16")]
+)
+def test_before_torch_2_convolutions_in_bfloat16_are_slow(audited: Auditor, pin: str, form: str) -> None:
+    gap = precision(audited, {"train.py": train(), "requirements.txt": f"torch{pin}\n", **README})
+    assert f"dtype=torch.{form})" in gap.action
+    assert ("GradScaler" in gap.action) is (form == "float16")
+
+
 def test_a_loss_of_probabilities_that_nothing_reads_is_none(audited: Auditor) -> None:
     layer = """
         from torch import nn
