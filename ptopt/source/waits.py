@@ -61,6 +61,7 @@ class Waits:
         self._bindings = bindings
         self._blocking: dict[Loop | FunctionNode, int] = {}
         self._iterations: dict[Loop | FunctionNode, tuple[ast.AST, ...]] = {}
+        self._named: dict[Loop | FunctionNode, list[ast.AST]] = {}
 
     def is_wait(self, node: ast.AST) -> bool:
         """Does the expression make Python wait for the device, as far as the file tells?"""
@@ -221,20 +222,27 @@ class Waits:
         own = self._index.statement_of(node)
         compound = hasattr(own, "body")  # of an `if` or `while`, only the test is the wait
         found: list[ast.AST] = []
-        cleared = (
-            node
-            for node in self._candidates_in(scope)
-            if self._frees(node)
-            and self._index.within(node, scope)
-            and self._guards.rare(node, scope) is None
-        )
-        for wait in sorted((*self.in_iteration(scope), *cleared), key=_line):
+        for wait in self._named_in(scope):
             apart = wait is not own if compound else self._index.statement_of(wait) is not own
             if apart and not self._index.within(wait, node):
                 found.append(wait)
                 if len(found) == _MOST:
                     break
         return tuple(found)
+
+    def _named_in(self, scope: Loop | FunctionNode) -> list[ast.AST]:
+        """The waits of an iteration, and what only waits beside them, in source order."""
+        known = self._named.get(scope)
+        if known is None:
+            cleared = (
+                node
+                for node in self._candidates_in(scope)
+                if self._frees(node)
+                and self._index.within(node, scope)
+                and self._guards.rare(node, scope) is None
+            )
+            known = self._named[scope] = sorted((*self.in_iteration(scope), *cleared), key=_line)
+        return known
 
     def blocking_copies(self, scope: Loop | FunctionNode) -> int:
         """How many statements of the iteration copy to the device without `non_blocking`."""

@@ -37,6 +37,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @needs_chromium
+@pytest.mark.slow  # axe comes with npm
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1440])
 def test_the_page_fits_and_axe_finds_no_fault(
