@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import json
 import textwrap
 from collections.abc import Callable
@@ -30,6 +31,8 @@ _ATTENTION = """\
 """
 _LOADERS = "".join(f"l{i} = DataLoader(d)\nfor x in l{i}:\n    x.cuda()\n" for i in range(4_000))
 _LOOPS = "".join("    " * (i + 1) + f"for i{i} in range(9):\n" for i in range(18))
+_NAMES = "abcdef"
+_RENAMED = "".join(f"    {x} = {y}\n" for x, y in itertools.pairwise(_NAMES) for _ in range(60))
 _READS = "".join("    " * 19 + f"v{i} = model(x{i}).sum().item()\n" for i in range(3_000))
 
 
@@ -45,6 +48,12 @@ PROGRAMS = {
     "many loaders": f"import torch\nfrom torch.utils.data import DataLoader\n{_LOADERS}",
     "many reads in a step": STEP + "".join(f"        a{i} = loss.item()\n" for i in range(15_000)),
     "many metrics in a step": STEP + "".join(f"        a{i} = metric(x, y)\n" for i in range(9_000)),
+    "names that stand for one another": (
+        f"import torch\nclass Average:\n    def update(self, x):\n        return x.sum().item()\ndef train(f, model, loader, opt):\n{_RENAMED}"
+        "    for x in loader:\n        model(x).sum().backward()\n        opt.step()\n"
+        + "        a.update(x)\n"
+        * 3_000
+    ),
     "deep loops": f"import torch\ndef f(model):\n{_LOOPS}{_READS}",
     "a long list": f"{STEP}x = [\n{'a,a,a,a,a,' * 190_000}]",
     "a list of many lines": STEP + "x = [\n" + "a,a,a,a,a,\n" * 170_000 + "]",

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from ptopt.audit.halfprecision import may_be_critical
 from ptopt.audit.measures.memory import ONLY_PATCHES
-from ptopt.audit.values import EntryPoint, Kind, Measure, Sign, State
+from ptopt.audit.values import EntryPoint, Measure, Sign, State
 from ptopt.findings import Finding
 from ptopt.pathkind import path_kind
 
@@ -41,7 +41,7 @@ def is_main(entry: EntryPoint, entries: Sequence[EntryPoint]) -> bool:
         or entry.path.endswith(".ipynb")
         or path_kind(entry.path) is not None
         or _ASIDE.search(entry.path)
-        or any(obstacle.kind is Kind.NOT_DOCUMENTED for obstacle in entry.obstacles)
+        or Sign.NOT_DOCUMENTED in entry.signs
     ):
         return False
     depth = entry.path.count("/")

@@ -1,4 +1,4 @@
-"""What the documentation and the launch scripts say of a training script: that it trains, on which GPUs, with how old a torch."""
+"""What the documentation and the launch scripts say of a training script: whether it trains, on which GPUs, with how old a torch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from ptopt.audit.launches import SHELL, Launch, of_script, pages
-from ptopt.audit.values import EntryPoint, Kind, Obstacle, Place
+from ptopt.audit.values import EntryPoint, Kind, Obstacle, Place, Sign
 from ptopt.pathkind import PYTHON, is_readme
 
 _LONGEST = 200_000  # bytes of one file
@@ -26,9 +26,9 @@ _AMPERE = re.compile(
     re.I,
 )
 _OLD_TORCH = re.compile(r"(?<![\w-])(?:py)?torch[-_=]*v?(?:0\.[0-4]|1\.[0-5])(?:\.\d+)?(?![\d+])", re.I)
-_COMMAND_OF = re.compile(r"^[\s\"']*([\w.-]+)[\"']?\s*=\s*[\"']?([\w.]+):\w+", re.M)
+_COMMAND_OF = re.compile(r"^[ \t\"']*([\w.-]+)[\"']?[ \t]*=[ \t]*[\"']?([\w.]+):\w", re.M)
 _DECLARES = ("pyproject.toml", "setup.cfg", "setup.py")
-_FOLDERS = r"(?<![\w.-])[\w./-]*"  # a path before a name
+_FOLDERS = r"(?<![\w./-])[\w./-]*"  # a path before a name
 
 
 def documented(
@@ -37,19 +37,19 @@ def documented(
     started: Mapping[str, list[Launch]],
     console: frozenset[str],
 ) -> tuple[EntryPoint, ...]:
-    """The scripts with what keeps mixed precision from paying by what is told of them. `console`: scripts that are installed commands."""
+    """The scripts with what the documentation says of them. `console`: scripts that are installed commands."""
     if not entries:
         return entries
-    told = Documentation(files)
+    documentation = Documentation(files)
     python = [path for path in files if path.endswith(PYTHON)]
     found = []
     for entry in entries:
         commands = of_script(started, entry.path, python)
         text = "" if entry.path.endswith(".ipynb") else files[entry.path].decode("utf-8", "replace")
-        more = list(told.obstacles(entry.path, text, commands))
-        if entry.path not in console and told.is_elsewhere(entry.path, commands):
-            more.append(Obstacle(Kind.NOT_DOCUMENTED, entry.path, Place(entry.path, entry.line)))
-        found.append(replace(entry, obstacles=(*entry.obstacles, *more)))
+        elsewhere = entry.path not in console and documentation.is_elsewhere(entry.path, commands)
+        signs = entry.signs | ({Sign.NOT_DOCUMENTED} if elsewhere else frozenset())
+        more = documentation.obstacles(entry.path, text, commands)
+        found.append(replace(entry, signs=signs, obstacles=(*entry.obstacles, *more)))
     return tuple(found)
 
 
@@ -67,18 +67,18 @@ class Documentation:
         self._pages = [path for path in pages(files) if path in self._texts]
 
     def is_elsewhere(self, script: str, commands: tuple[Launch, ...]) -> bool:
-        """Does the documentation that there is tell of no training with this script?"""
+        """Is there documentation, and none of a training with this script?"""
         near = [path for path in self._pages if _is_above(path, script)]
         if not any(self._texts[path].strip() for path in near):
             return False
         if commands and all(launch.evaluates for launch in commands):
             return True
         named = [path for path in self._named_pages() if _is_above(path, script)]
-        told = [self._texts[path] for path in (*named, *self._started_by(named))]
+        texts = [self._texts[path] for path in (*named, *self._started_by(named))]
         installed = [
             name for name, module in self._commands if _is_end(module.replace(".", "/") + ".py", script)
         ]
-        return not any(_names(text, script) or any(name in text for name in installed) for text in told)
+        return not any(_names(text, script) or any(name in text for name in installed) for text in texts)
 
     def obstacles(self, script: str, text: str, commands: tuple[Launch, ...]) -> Iterator[Obstacle]:
         """What the GPUs and the torch that are named mean for mixed precision; `text`: the code of the script."""
@@ -96,17 +96,13 @@ class Documentation:
                 yield Obstacle(Kind.OLD_TORCH, match[0], _place(path, texts[path], match))
         texts[script] = text
         if any(_AMPERE.search(held) for held in texts.values()):
-            kinds = [
-                (Kind.NO_BFLOAT16, _VOLTA)
-            ]  # of the GPUs that take part, the oldest says what runs on it
+            kinds = [(Kind.PARTLY_NO_BFLOAT16, _VOLTA)]
         else:
             kinds = [(Kind.NO_BFLOAT16, _VOLTA), (Kind.NO_TENSOR_CORES, _PASCAL)]
         for kind, pattern in kinds:
             for path, held in texts.items():
                 if match := pattern.search(held):
-                    newer = any(_AMPERE.search(other) for other in texts.values())
-                    used = Kind.PARTLY_NO_BFLOAT16 if newer else kind
-                    yield Obstacle(used, " ".join(match[0].split()), _place(path, held, match))
+                    yield Obstacle(kind, " ".join(match[0].split()), _place(path, held, match))
                     return
 
     def _named_pages(self) -> list[str]:
@@ -114,10 +110,10 @@ class Documentation:
         found = [path for path in self._pages if "/" not in path and self._texts[path].strip()]
         if not found:
             return self._pages
-        told = list(found)
-        while told:
-            texts = [self._texts[path] for path in told]
-            told = [
+        new = list(found)
+        while new:
+            texts = [self._texts[path] for path in new]
+            new = [
                 path
                 for path in self._pages
                 if path not in found
@@ -125,22 +121,22 @@ class Documentation:
                     not is_readme(path) or any(_names_folder(text, path.rpartition("/")[0]) for text in texts)
                 )
             ]
-            found += told
+            found += new
         return found
 
     def _started_by(self, named: Iterable[str]) -> list[str]:
         """The shell scripts that pages name, or whose folder they name, and those that these start."""
         shells = [path for path in self._texts if path.endswith(SHELL)]
         found: list[str] = []
-        told = [self._texts[path] for path in named]
+        texts = [self._texts[path] for path in named]
         for _ in range(_MOST_HOPS):
             new = [
                 path
                 for path in shells
-                if path not in found and any(_names_shell(text, path) for text in told)
+                if path not in found and any(_names_shell(text, path) for text in texts)
             ]
             found += new
-            told = [self._texts[path] for path in new]
+            texts = [self._texts[path] for path in new]
         return found
 
 

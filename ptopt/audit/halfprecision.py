@@ -8,9 +8,7 @@ from ptopt.audit.values import EntryPoint, Kind, Place
 from ptopt.project.facts import ProjectFacts
 
 # It does not pay, or not before something larger is changed.
-_WEIGHS_LESS = frozenset(
-    {Kind.THREADS, Kind.FLOAT32, Kind.OLD_TORCH, Kind.NO_TENSOR_CORES, Kind.NOT_DOCUMENTED}
-)
+_WEIGHS_LESS = frozenset({Kind.THREADS, Kind.FLOAT32, Kind.OLD_TORCH, Kind.NO_TENSOR_CORES})
 _FAST_BFLOAT16 = "2.0"  # of torch: before it cuDNN is not used for convolutions in bfloat16 by default
 _FORM_BFLOAT16 = '`torch.autocast("cuda", dtype=torch.bfloat16)`'
 _FORM_FLOAT16 = '`torch.autocast("cuda", dtype=torch.float16)` and step through a `GradScaler`'

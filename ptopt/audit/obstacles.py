@@ -31,7 +31,7 @@ _DECLARED = re.compile(
 _COMPILED = frozenset({"_C", "_ext"})  # how a module of compiled code is called in a package
 _THREADS = frozenset({"DataParallel", "data_parallel", "parallel_apply"})
 _OLD_CODE = re.compile(
-    r"\bvolatile\s*=\s*True|\basync\s*=\s*True|\b\w*(?:loss|err|error)\w*\.data\[0\]", re.I
+    r"\bvolatile\s*=\s*True|\basync\s*=\s*True|\b\w{0,40}(?:loss|err)\w{0,40}\.data\[0\]", re.I
 )
 _MOST = 4  # obstacles of a kind
 
@@ -118,11 +118,10 @@ def _trains(module: Module, call: ast.Call) -> bool:
 def _of_old_code(setup: Setup) -> Iterator[Obstacle]:
     """What torch has taken away before it got autocast."""
     for module in setup.live.read.values():
-        text = module.file.text
-        for match in _OLD_CODE.finditer(text):
-            if "#" in text[text.rfind("\n", 0, match.start()) + 1 : match.start()]:
+        for line, text in enumerate(module.file.text.split("\n"), 1):
+            match = _OLD_CODE.search(text)
+            if match is None or "#" in text[: match.start()]:
                 continue
-            line = text.count("\n", 0, match.start()) + 1
             if module is setup.live.start or _is_live(setup, module, line):
                 what = match[0] if "[" in match[0] else "".join(match[0].split())
                 yield Obstacle(Kind.OLD_TORCH, what, setup.place_of_line(module, line))

@@ -64,7 +64,7 @@ Lines = tuple[str, int, int]  # path, first line, last line
 
 
 class Sign(enum.Enum):
-    """What the code of a script tells of the cost of its training."""
+    """What the code of a script, and what is written about it, tells of the cost of its training."""
 
     SMALL = "words say that the network is small, or that the numerics need float32"
     HALF = "it, or a command that starts it, speaks of half precision"
@@ -73,6 +73,7 @@ class Sign(enum.Enum):
     DECODES = "each item of its dataset is decoded from a file when it is asked for"
     PRETRAINED = "it loads a network of transformers or diffusers with its weights"
     STARTED = "a script or the documentation starts it"
+    NOT_DOCUMENTED = "there is documentation, and none of a training with it"
 
 
 class Kind(enum.Enum):
@@ -85,7 +86,6 @@ class Kind(enum.Enum):
     NO_BFLOAT16 = "the named GPUs have no fast bfloat16 (Volta, Turing)"
     PARTLY_NO_BFLOAT16 = "some of the named GPUs have none"
     NO_TENSOR_CORES = "the named GPUs have no tensor cores (Pascal and older)"
-    NOT_DOCUMENTED = "the documentation tells of no training with this script"
 
 
 @dataclass(frozen=True, slots=True)

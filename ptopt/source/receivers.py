@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -32,6 +32,7 @@ _BUILTINS = frozenset("dict enumerate float frozenset int list open range set so
 _RETURN_THEMSELVES = frozenset("to cuda cpu train eval half float double bfloat16 requires_grad_".split())
 _DISPLAYS = (ast.Dict, ast.List, ast.Set, ast.Tuple, ast.ListComp, ast.SetComp, ast.DictComp, ast.JoinedStr)
 _DEEPEST = 5  # names that stand for one another
+_MOST_BINDINGS = 16  # of a name; what is bound more often may be anything
 
 
 class Class(NamedTuple):
@@ -52,6 +53,8 @@ class Receivers:
         self._index = index
         self._imports = imports
         self._bindings = bindings
+        self._found: dict[tuple[ast.expr, int], tuple[Class, ...]] = {}
+        self._answers: dict[tuple[Class, ast.ClassDef], bool | None] = {}
 
     def may_run(self, call: ast.Call, holder: ast.ClassDef) -> bool:
         """May `x.m()` run `m` of `holder`, the only class of this file that has it?
@@ -80,6 +83,11 @@ class Receivers:
 
     def _is_of(self, found: Class, holder: ast.ClassDef) -> bool | None:
         """Is it of the class, or of one that inherits from it? None: not known."""
+        if (found, holder) not in self._answers:
+            self._answers[found, holder] = self._inherits(found, holder)
+        return self._answers[found, holder]
+
+    def _inherits(self, found: Class, holder: ast.ClassDef) -> bool | None:
         if found.qualified:
             plain = all(ast.unparse(base) == "object" for base in holder.bases)
             return False if found.exact or plain else None
@@ -115,8 +123,14 @@ class Receivers:
 
     # -- what an expression is -------------------------------------------------------------------------
 
-    def _of(self, expr: ast.expr, depth: int) -> list[Class]:
-        """Of each object that the expression may be, its class; `None` left out."""
+    def _of(self, expr: ast.expr, depth: int) -> tuple[Class, ...]:
+        """Of each object that the expression may be, its class, each once; `None` left out."""
+        known = self._found.get((expr, depth))
+        if known is None:
+            known = self._found[expr, depth] = tuple(dict.fromkeys(self._classes_of(expr, depth)))
+        return known
+
+    def _classes_of(self, expr: ast.expr, depth: int) -> Sequence[Class]:
         if depth == 0:
             return [_UNKNOWN]
         if isinstance(expr, ast.Constant) and expr.value is None:
@@ -124,7 +138,7 @@ class Receivers:
         if isinstance(expr, (ast.Constant, *_DISPLAYS)):
             return [Class(qualified="builtins")]
         if isinstance(expr, ast.IfExp):
-            return self._of(expr.body, depth) + self._of(expr.orelse, depth)
+            return [*self._of(expr.body, depth), *self._of(expr.orelse, depth)]
         if isinstance(expr, ast.BoolOp):
             return [found for value in expr.values for found in self._of(value, depth)]
         if isinstance(expr, ast.Call):
@@ -142,7 +156,7 @@ class Receivers:
             return [_UNKNOWN] if value is None else self._of(value, depth - 1)
         return self._named(expr, depth) if isinstance(expr, ast.Name) else [_UNKNOWN]
 
-    def _made(self, call: ast.Call, depth: int) -> list[Class]:
+    def _made(self, call: ast.Call, depth: int) -> Sequence[Class]:
         """What a call returns, where that is a new object of a known class."""
         func = call.func
         qualified = self._imports.qualified(func)
@@ -173,9 +187,11 @@ class Receivers:
         found, _ = self._bindings_of(name)
         if not found:
             return [Class(self._classes[name.id]) if name.id in self._classes else _UNKNOWN]
+        if len(found) > _MOST_BINDINGS:
+            return [_UNKNOWN]
         return [one for binding in found for one in self._bound(binding, name.id, depth - 1)]
 
-    def _bound(self, binding: Binding, name: str, depth: int) -> list[Class]:
+    def _bound(self, binding: Binding, name: str, depth: int) -> Sequence[Class]:
         if binding.kind == "parameter":
             return [_UNKNOWN if binding.value is None else self._annotated(binding.value)]
         if binding.kind == "assign" and binding.value is not None:

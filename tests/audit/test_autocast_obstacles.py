@@ -138,7 +138,7 @@ def test_an_environment_of_an_old_torch_moves_first(audited: Auditor) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "level", "float16", "said"),
+    ("page", "level", "float16", "expected"),
     [
         ("We train on 4 V100 GPUs.", "critical", True, ""),
         ("Trained with an RTX 2080 Ti.", "critical", True, ""),
@@ -150,16 +150,16 @@ def test_an_environment_of_an_old_torch_moves_first(audited: Auditor) -> None:
     ],
 )
 def test_the_form_is_that_of_the_named_gpus(
-    audited: Auditor, told: str, level: str, float16: bool, said: str
+    audited: Auditor, page: str, level: str, float16: bool, expected: str
 ) -> None:
-    gap = precision(audited, {"train.py": train(), "README.md": README["README.md"] + told + "\n"})
+    gap = precision(audited, {"train.py": train(), "README.md": README["README.md"] + page + "\n"})
     assert str(gap.level) == level
     assert ("dtype=torch.float16" in gap.action, "dtype=torch.bfloat16" in gap.action) == (
         float16,
         not float16,
     )
-    assert said in gap.action
-    assert not (said == "" and ("On V100" in gap.action or "hardly" in gap.action))
+    assert expected in gap.action
+    assert not (expected == "" and ("On V100" in gap.action or "hardly" in gap.action))
 
 
 @pytest.mark.parametrize(

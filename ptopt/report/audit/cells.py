@@ -37,7 +37,7 @@ def _renamed(value: _T, review: Review) -> _T:
         cell = review.cells.get(value.path, {}).get(value.line)
         return dataclasses.replace(value, cell=cell)
     if isinstance(value, tuple):
-        return tuple(_renamed(each, review) for each in value)  # type: ignore[return-value]
+        return cast("_T", tuple(_renamed(each, review) for each in value))
     if dataclasses.is_dataclass(value) and type(value).__module__ == Place.__module__:
         changes = {
             field.name: _renamed(old, review)
