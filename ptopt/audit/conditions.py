@@ -12,10 +12,9 @@ from dataclasses import replace
 from ptopt.audit.known import Value
 from ptopt.audit.live import Live
 from ptopt.audit.modules import Module, text_of
-from ptopt.audit.summaries import is_main_test
 from ptopt.audit.values import Place
 from ptopt.source import work
-from ptopt.source.index import FUNCTIONS, FunctionNode
+from ptopt.source.index import FUNCTIONS, FunctionNode, is_main_test
 
 DEPTH = 12
 _DEEPEST = 6  # calls of calls

@@ -10,9 +10,9 @@ from ptopt.audit.evaluate import Evaluator
 from ptopt.audit.live import Live
 from ptopt.audit.modules import Module, Modules, dotted_name, text_of
 from ptopt.audit.options import Options
-from ptopt.audit.summaries import is_main_test, last_name
 from ptopt.pathkind import path_kind
-from ptopt.source.index import FunctionNode
+from ptopt.source.calls import last_name
+from ptopt.source.index import FunctionNode, is_main_test
 
 MOST_CANDIDATES = 120
 _TRAINING_NAME = re.compile(r"train|finetune|fine_tune|main|run|sft|dpo|ppo|grpo|fit")

@@ -16,8 +16,9 @@ from typing import Any, TypeVar
 
 from ptopt.audit.configured import Setting
 from ptopt.audit.modules import Module, Modules, dotted_name, text_of
-from ptopt.audit.summaries import DYNAMIC, Site, Summaries, Summary, last_name, main_block, summarise
+from ptopt.audit.summaries import DYNAMIC, Site, Summaries, Summary, main_block, summarise
 from ptopt.source import work
+from ptopt.source.calls import last_name
 from ptopt.source.index import FUNCTIONS, FunctionNode
 
 MOST_IN_PACKAGE = 60  # modules of a package that is imported by names in strings

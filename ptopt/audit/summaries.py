@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from ptopt.audit.modules import Module, Modules, dotted_name
-from ptopt.source.index import CODE_FIELDS, FUNCTIONS
+from ptopt.source.calls import called_name
+from ptopt.source.index import CODE_FIELDS, FUNCTIONS, is_main_test
 
 DYNAMIC = frozenset({"import_module", "instantiate", "instantiate_from_config", "get_class", "locate", "get_obj_from_str",
                       "exec_module", "build_from_cfg", "getmembers"})  # fmt: skip
@@ -27,15 +28,13 @@ class Summary:
     @cached_property
     def called(self) -> frozenset[str]:
         """The last names of what is called."""
-        return frozenset(last_name(call.func) for call in self.calls)
+        return frozenset(map(called_name, self.calls))
 
     @cached_property
     def special(self) -> list[ast.Call]:
         """The calls that may find code by a name."""
         return (
-            []
-            if _BY_NAME.isdisjoint(self.called)
-            else [c for c in self.calls if last_name(c.func) in _BY_NAME]
+            [] if _BY_NAME.isdisjoint(self.called) else [c for c in self.calls if called_name(c) in _BY_NAME]
         )
 
     def mentioned(self, module: Module) -> dict[str, list[Site]]:
@@ -123,11 +122,3 @@ def main_block(tree: ast.Module) -> ast.If | None:
         if isinstance(statement, ast.If) and is_main_test(statement.test):
             return statement
     return None
-
-
-def is_main_test(test: ast.expr) -> bool:
-    return isinstance(test, ast.Compare) and isinstance(test.left, ast.Name) and test.left.id == "__name__"
-
-
-def last_name(node: ast.AST) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""

@@ -255,6 +255,11 @@ def _header(function: FunctionNode) -> Iterator[ast.AST]:
     ]
 
 
+def is_main_test(test: ast.expr) -> bool:
+    """`__name__ == "__main__"`, or what else is asked of the name of the module."""
+    return isinstance(test, ast.Compare) and isinstance(test.left, ast.Name) and test.left.id == "__name__"
+
+
 def children_of(node: ast.AST) -> list[ast.AST]:
     """The child nodes of `node` in source order, without operators and contexts."""
     children: list[ast.AST] = []

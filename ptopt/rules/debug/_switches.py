@@ -7,7 +7,7 @@ import re
 
 from ptopt.rules.base import SourceFile
 from ptopt.source.file import remembered
-from ptopt.source.index import FUNCTIONS
+from ptopt.source.index import FUNCTIONS, is_main_test
 
 
 def always_on(node: ast.AST, file: SourceFile) -> bool:
@@ -16,7 +16,7 @@ def always_on(node: ast.AST, file: SourceFile) -> bool:
         if isinstance(ancestor, FUNCTIONS):
             return True
         if isinstance(ancestor, (ast.If, ast.IfExp)) and child is not ancestor.test:
-            if not _is_main(ancestor.test) or child not in _body(ancestor):
+            if not is_main_test(ancestor.test) or child not in _body(ancestor):
                 return False
         elif isinstance(ancestor, (ast.ExceptHandler, ast.Lambda, ast.BoolOp, ast.Match)):
             return False
@@ -38,10 +38,6 @@ def neighbours_mention(pattern: re.Pattern[str], node: ast.AST, file: SourceFile
 def _block_mentions(pattern: re.Pattern[str], parent: ast.AST, field: str, file: SourceFile) -> bool:
     block = (s for s in getattr(parent, field) if not isinstance(s, (*FUNCTIONS, ast.ClassDef)))
     return bool(pattern.search("\n".join(map(file.source, block))))
-
-
-def _is_main(test: ast.expr) -> bool:
-    return isinstance(test, ast.Compare) and isinstance(test.left, ast.Name) and test.left.id == "__name__"
 
 
 def _body(branch: ast.If | ast.IfExp) -> list[ast.AST]:
