@@ -27,7 +27,7 @@ from ptopt.model.interface import Backend, ChatPrompt, JudgePrompt, ModelUnavail
 
 _SECONDS = 600.0  # that a review waits for a server
 # Of recorded findings, what `calibrate` says of the recorded answers.
-_CONFIDENCE = 0.64
+_CONFIDENCE = 0.67
 _THRESHOLD = 0.59
 _NOTHING = '{"findings": []}'
 
