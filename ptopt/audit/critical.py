@@ -69,8 +69,10 @@ def is_measure_critical(key: str, entry: EntryPoint, entries: Sequence[EntryPoin
             is_large(entry) and may_be_critical(entry) and (measure.by_model or Sign.HALF not in entry.signs)
         )
     if key == "workers":
-        return Sign.DECODES in entry.signs and (
-            measure.by_model or _NO_WORKERS.search(measure.detail) is not None
+        return (
+            Sign.DECODES in entry.signs
+            and not _outweighs_decoding(entry)
+            and (measure.by_model or _NO_WORKERS.search(measure.detail) is not None)
         )
     return False
 
@@ -95,6 +97,15 @@ def is_large(entry: EntryPoint) -> bool:
         return True
     # A transformer that is trained from nothing is often a study of some layers.
     return (entry.framework == "TRL" or Sign.PRETRAINED in entry.signs) and Sign.SOUND not in entry.signs
+
+
+def _outweighs_decoding(entry: EntryPoint) -> bool:
+    """Does a step take much longer than its pictures take to be decoded: of a published transformer, or of a network that makes
+    pictures, but where one process decodes for all GPUs?
+    """
+    if entry.framework in ("transformers", "TRL") or Sign.PRETRAINED in entry.signs:
+        return True
+    return Sign.MAKES_PICTURES in entry.signs and Sign.FEEDS_ALL not in entry.signs
 
 
 def reads_images(entry: EntryPoint) -> bool:

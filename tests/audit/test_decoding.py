@@ -1,0 +1,87 @@
+"""Workers are critical where decoding surely is most of what a step waits for."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.audit.conftest import Auditor
+from tests.audit.test_critical import critical, train
+
+EMBEDDINGS = """
+class Embeddings(Dataset):
+    def __init__(self, held):
+        self.held = held
+
+    def __getitem__(self, at):
+        return self.held[at], 1
+"""
+WRAPPED = """
+class Repeated(Dataset):
+    def __init__(self, dataset):
+        self.dataset = dataset
+
+    def __getitem__(self, at):
+        return self.dataset[at % 8]
+"""
+
+
+def test_a_dataset_beside_the_one_that_decodes_may_be_that_of_the_loader(audited: Auditor) -> None:
+    code = train(imports=EMBEDDINGS, workers="")
+    assert "workers" in critical(audited, {"train.py": code})  # nothing makes one
+    both = code.replace("DataLoader(Pictures(paths)", "DataLoader(Embeddings(paths)").replace(
+        "    for epoch", "    val_loader = DataLoader(Pictures(paths))\n    for epoch"
+    )
+    assert "workers" not in critical(audited, {"train.py": both})
+
+
+def test_a_dataset_around_another_costs_what_that_costs(audited: Auditor) -> None:
+    code = train(imports=WRAPPED, workers="").replace(
+        "Pictures(paths), batch", "Repeated(Pictures(paths)), batch"
+    )
+    assert "workers" in critical(audited, {"train.py": code})
+
+
+def test_of_datasets_that_are_found_by_name_each_has_to_decode(audited: Auditor) -> None:
+    files = {
+        "train.py": train(item="return self.paths[at], 1", workers="").replace(
+            "Pictures(paths)", "data.create('pictures')"
+        ).replace("import torch\n", "import torch\nimport data\n", 1),
+        "data/__init__.py": """
+            import importlib
+
+            def create(name):
+                return vars(importlib.import_module("data." + name + "_set"))[name]()
+        """,
+        "data/pictures_set.py": """
+            from PIL import Image
+
+            class pictures:
+                def __getitem__(self, at):
+                    return Image.open(f"{at}.jpg")
+        """,
+    }  # fmt: skip
+    assert "workers" in critical(audited, files)
+    files["data/codes_set.py"] = "class codes:\n    def __getitem__(self, at):\n        return [at]\n"
+    assert "workers" not in critical(audited, files)
+
+
+LANGUAGE = "language = AutoModelForCausalLM.from_pretrained('x')"
+ADVERSARY = "loss_D = discriminator(images)"
+
+
+@pytest.mark.parametrize(
+    ("imports", "before", "expected"),
+    [
+        ("from transformers import AutoModelForCausalLM", LANGUAGE, False),
+        ("", ADVERSARY, False),
+        ("import diffusers", "pass", False),
+        ("", f"{ADVERSARY}; model = nn.DataParallel(model)", True),
+        ("", f"{ADVERSARY}; model = nn.parallel.DistributedDataParallel(model)", False),
+    ],
+)
+def test_workers_weigh_less_beside_a_long_step(
+    audited: Auditor, imports: str, before: str, expected: bool
+) -> None:
+    """A share of some per cent, but where one process decodes for all GPUs."""
+    code = train(imports=imports, before=before, workers="")
+    assert ("workers" in critical(audited, {"train.py": code})) is expected
