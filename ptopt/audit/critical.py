@@ -31,6 +31,11 @@ _ASIDE = re.compile(
 )
 _AT_TOP = re.compile(r"((src|scripts?|tools?|train(ing)?)/)?[^/]+$")
 _TRAINS = re.compile(r"train|tune|main|run|fit|sft|dpo|imitate|learn", re.I)
+# A network that is there already is measured.
+_EVALUATES = re.compile(
+    r"(^|[_-])(eval\w*|lin(ear)?_?(cls|probe|probing|eval\w*|classif\w*)|knn|prob(e|ing)|test)(?=[_-]|\.py$)",
+    re.I,
+)
 _NO_WORKERS = re.compile(r"^`num_workers` is 0\b")
 
 
@@ -42,6 +47,10 @@ def is_main(entry: EntryPoint, entries: Sequence[EntryPoint]) -> bool:
         or path_kind(entry.path) is not None
         or _ASIDE.search(entry.path)
         or Sign.NOT_DOCUMENTED in entry.signs
+    ):
+        return False
+    if _EVALUATES.search(entry.path.rpartition("/")[2]) and any(
+        not _EVALUATES.search(other.path.rpartition("/")[2]) for other in entries
     ):
         return False
     depth = entry.path.count("/")
@@ -93,7 +102,7 @@ def is_large(entry: EntryPoint) -> bool:
     """Does the script train a network of pictures or a published transformer, of which nothing says that it is small?"""
     if Sign.SMALL in entry.signs:
         return False
-    if Sign.PICTURES in entry.signs and reads_images(entry):
+    if Sign.PICTURES in entry.signs and Sign.TINY_PICTURES not in entry.signs and reads_images(entry):
         return True
     # A transformer that is trained from nothing is often a study of some layers.
     return (entry.framework == "TRL" or Sign.PRETRAINED in entry.signs) and Sign.SOUND not in entry.signs

@@ -8,7 +8,17 @@ from ptopt.audit.values import EntryPoint, Kind, Place
 from ptopt.project.facts import ProjectFacts
 
 # It does not pay, or not before something larger is changed.
-_WEIGHS_LESS = frozenset({Kind.THREADS, Kind.FLOAT32, Kind.OLD_TORCH, Kind.NO_TENSOR_CORES})
+_WEIGHS_LESS = frozenset(
+    {
+        Kind.THREADS,
+        Kind.FLOAT32,
+        Kind.OF_REGISTRY,
+        Kind.ENGINE,
+        Kind.GRADIENT_PENALTY,
+        Kind.OLD_TORCH,
+        Kind.NO_TENSOR_CORES,
+    }
+)
 _FAST_BFLOAT16 = "2.0"  # of torch: before it cuDNN is not used for convolutions in bfloat16 by default
 _FORM_BFLOAT16 = '`torch.autocast("cuda", dtype=torch.bfloat16)`'
 _FORM_FLOAT16 = '`torch.autocast("cuda", dtype=torch.float16)` and step through a `GradScaler`'
@@ -26,15 +36,26 @@ _SAYS = {
         'Keep {what} in float32 (`torch.autocast("cuda", enabled=False)` around it, its inputs cast by `.float()`): it is not known to take '
         "half precision."
     ),
+    Kind.OF_REGISTRY: (
+        "Of the networks that are found by their names some use {what}, which is not known to take half precision: keep it in float32 there."
+    ),
+    Kind.ENGINE: "{what} runs the steps in a way of its own: ask for half precision as it documents, instead of autocast.",
+    Kind.GRADIENT_PENALTY: (
+        "Gradients that {what} takes inside the loss are differentiated again: compute that part in float32, and where a `GradScaler` scales "
+        "the loss, unscale them first."
+    ),
     Kind.PARTLY_NO_BFLOAT16: "On {what} use float16 and a `GradScaler`: there is no fast bfloat16.",
     Kind.NO_TENSOR_CORES: "There are no tensor cores on {what}, which is named: half precision saves memory there, hardly time.",
 }  # fmt: skip
 _FIRST = (Kind.OLD_TORCH,)
-_OF_CODE = frozenset({Kind.PROBABILITIES, Kind.FLOAT32, Kind.OLD_TORCH})
+_OF_CODE = frozenset(
+    {Kind.PROBABILITIES, Kind.FLOAT32, Kind.OF_REGISTRY, Kind.ENGINE, Kind.GRADIENT_PENALTY, Kind.OLD_TORCH}
+)
 _ONLY_FLOAT16 = frozenset({Kind.NO_BFLOAT16, Kind.NO_TENSOR_CORES})
 _PLURAL = (
     (" raises ", " raise "), (": it is not", ": they are not"), ("around it, its", "around them, their"), (" is of a torch", " are of a torch"),
-    (", which is named", ", which are named"),
+    (", which is named", ", which are named"), (", which is not known", ", which are not known"), ("keep it in", "keep them in"),
+    (" runs the steps in a way of its own", " run the steps in ways of their own"), ("as it documents", "as they document"),
 )  # fmt: skip
 _MOST_PATHS = 3
 

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 from ptopt.audit.modules import Module
 from ptopt.audit.setup import Setup
-from ptopt.audit.values import Kind, Obstacle
+from ptopt.audit.values import Kind, Obstacle, Place
+from ptopt.pathkind import path_kind
 from ptopt.source.index import FUNCTIONS
 
 # Both take probabilities; autocast raises on them, as those of a network that ran in half precision saturate.
@@ -23,6 +24,9 @@ _KERNELS = frozenset(
      "pointops", "pointops_cuda", "pointnet2_cuda", "inplace_abn", "cupy", "torch_cluster", "torch_points_kernels", "alt_cuda_corr",
      "spatial_correlation_sampler", "resample2d_cuda", "channelnorm_cuda", "knn_cuda", "chamfer_3D", "encoding", "dcn_v2", "deform_conv_cuda"}
 )  # fmt: skip
+# Packages that run the steps, and cast in a way of their own.
+_ENGINES = ("bmtrain", "megatron", "patrickstar")
+_IMPORT = re.compile(rb"^[ \t]*(?:from|import)[ \t]+([\w.]+)", re.M)
 _APEX = ("apex.normalization", "apex.contrib", "apex.mlp")
 _LOADS = re.compile(r"^torch\.utils\.(cpp_extension\.load(_inline)?|ffi\.\w+)$")
 _DECLARED = re.compile(
@@ -39,7 +43,7 @@ _MOST = 4  # obstacles of a kind
 def obstacles(setup: Setup) -> tuple[Obstacle, ...]:
     """Those of one script, each thing once, at the first place."""
     found: dict[tuple[Kind, str], Obstacle] = {}
-    for obstacle in (*_of_calls(setup), *_of_old_code(setup)):
+    for obstacle in (*_of_calls(setup), *_of_registry(setup), *_of_old_code(setup)):
         if sum(kind is obstacle.kind for kind, _ in found) < _MOST:
             found.setdefault((obstacle.kind, obstacle.what), obstacle)
     return tuple(found.values())
@@ -58,12 +62,36 @@ def _of_calls(setup: Setup) -> Iterator[Obstacle]:
             kind, what = Kind.THREADS, last
         elif _SPECTRA.match(name):
             kind = Kind.FLOAT32
+        elif name == "torch.autograd.grad" and _is_true(setup.keyword(call, "create_graph", 4)):
+            kind = Kind.GRADIENT_PENALTY
+        elif name.startswith(_ENGINES):
+            kind, what = Kind.ENGINE, name.partition(".")[0]
         elif _LOADS.match(name):
             kind, what = Kind.FLOAT32, _name_of(setup, call) or last
         elif (package := _extension(name, own)) and not _is_defined(setup, module, call):
             kind, what = Kind.FLOAT32, package
         if kind is not None and _trains(module, call) and setup.runs(module, call).truth is not False:
             yield Obstacle(kind, what, setup.place(module, call))
+
+
+def _is_true(given: ast.expr | None) -> bool:
+    return isinstance(given, ast.Constant) and given.value is True
+
+
+def _of_registry(setup: Setup) -> Iterator[Obstacle]:
+    """Compiled kernels beside the code that finds classes by their names: which of them it will find is not known."""
+    folders = tuple({module.path.rpartition("/")[0] for module, _ in setup.live.dynamic})
+    kernels = _own_extensions(setup) | _KERNELS
+    for path, data in sorted(setup.live.modules.files.items()) if folders else ():
+        if not path.startswith(folders) or b"def forward" not in data or path_kind(path) is not None:
+            continue
+        for match in _IMPORT.finditer(data):
+            name = match[1].decode()
+            package = next((part for part in name.split(".") if part in kernels), "")
+            if package and setup.live.modules.find(name, 0, path) is None:
+                yield Obstacle(
+                    Kind.OF_REGISTRY, package, Place(path, data.count(b"\n", 0, match.start(1)) + 1)
+                )
 
 
 def _is_used(setup: Setup, module: Module, call: ast.Call) -> bool:

@@ -34,7 +34,10 @@ _SMALL = re.compile(
 _SMALL_PACKAGES = frozenset(
     {"gym", "gymnasium", "atari_py", "ale_py", "torch_geometric", "dgl", "e3nn", "stable_baselines3", "gsplat", "nerfacc", "tinycudann",
      "diff_gaussian_rasterization", "pytorch3d", "nvdiffrast", "kaolin", "torchdiffeq", "torchsde", "schnetpack", "gpytorch", "pyro", "rdkit",
-     "numpyro", "deepxde", "torch_scatter", "ase", "pyscf"}
+     "numpyro", "deepxde", "torch_scatter", "ase", "pyscf",
+     # Simulators: the time goes to stepping and rendering them.
+     "mujoco", "mujoco_py", "dm_control", "dm_env", "pybullet", "pybullet_envs", "isaacgym", "isaacsim", "omni", "robosuite", "robomimic", "metaworld",
+     "habitat", "carla", "mani_skill", "mani_skill2", "sapien", "procgen", "minigrid", "gym_minigrid", "d4rl", "pettingzoo", "ai2thor"}
 )  # fmt: skip
 # Packages whose base classes hold no network that a measure asks about, or are looked at by name.
 _WELL_KNOWN = frozenset(

@@ -16,6 +16,9 @@ _PICTURES = frozenset(
 )  # fmt: skip
 # Sound is computed with spectra, whose losses are often kept in float32 on purpose.
 _SOUND = frozenset({"torchaudio", "librosa", "soundfile", "scipy.io.wavfile", "asteroid", "pyworld"})
+_TINY = re.compile(
+    r"^torchvision\.datasets\.(\w+\.)?(CIFAR\w+|SVHN|[A-Z]*MNIST|FashionMNIST|USPS|Omniglot|SEMEION)$"
+)
 # Names of the second network of an adversarial training, and of its optimizer; packages of diffusion.
 _ADVERSARY = re.compile(
     r"discriminator|\bnet_?D\b|\b(optimizer|optim|opt|loss)_?D\b|\bd_optim|\bgan_?loss", re.I
@@ -48,11 +51,20 @@ def signs_of(setup: Setup) -> frozenset[Sign]:
         found.add(Sign.PRETRAINED)
     if decodes(setup):
         found.add(Sign.DECODES)
+    elif _uses_tiny_set(setup):
+        found.add(Sign.TINY_PICTURES)
     if _ADVERSARY.search(setup.live_text) or not _DIFFUSION.isdisjoint(packages):
         found.add(Sign.MAKES_PICTURES)
     if setup.named(_FEEDS_ALL):
         found.add(Sign.FEEDS_ALL)
     return frozenset(found)
+
+
+def _uses_tiny_set(setup: Setup) -> bool:
+    return any(
+        _TINY.search(setup.qualified(module, call.func)) and setup.runs(module, call).truth is not False
+        for module, call in setup.live.calls
+    )
 
 
 def reached(setup: Setup) -> frozenset[Lines]:

@@ -66,11 +66,12 @@ Lines = tuple[str, int, int]  # path, first line, last line
 class Sign(enum.Enum):
     """What the code of a script, and what is written about it, tells of the cost of its training."""
 
-    SMALL = "words say that the network is small, or that the numerics need float32"
+    SMALL = "words say that the network is small, that the numerics need float32, or that a simulator takes the time"
     HALF = "it, or a command that starts it, speaks of half precision"
     PICTURES = "it reads or makes pictures"
     SOUND = "it reads or makes sound"
     DECODES = "each item of its datasets is decoded from a file when it is asked for"
+    TINY_PICTURES = "its pictures have some 32 pixels a side"
     MAKES_PICTURES = "its network makes pictures, adversarially or by diffusion"
     FEEDS_ALL = "one process loads for all GPUs (`DataParallel`)"
     PRETRAINED = "it loads a network of transformers or diffusers with its weights"
@@ -84,6 +85,9 @@ class Kind(enum.Enum):
     PROBABILITIES = "a loss of probabilities, on which autocast raises"
     THREADS = "threads of `DataParallel`, which do not take the dtype of an autocast over"
     FLOAT32 = "operations or compiled kernels that are not known to take half precision"
+    ENGINE = "a library runs the steps in a way of its own"
+    OF_REGISTRY = "some of the networks that it finds by their names call compiled kernels"
+    GRADIENT_PENALTY = "gradients are taken inside the loss and differentiated again"
     OLD_TORCH = "code or an environment of a torch without autocast"
     NO_BFLOAT16 = "the named GPUs have no fast bfloat16 (Volta, Turing)"
     PARTLY_NO_BFLOAT16 = "some of the named GPUs have none"
