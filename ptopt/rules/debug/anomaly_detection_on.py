@@ -147,10 +147,18 @@ with torch.autograd.set_detect_anomaly(True):
         what = "`detect_anomaly=True`" if trainer else quote(file, node)
         yield Problem(
             node,
-            f"{what} records a traceback for every operation and searches every gradient for NaN, in every run: "
+            f"{what} records a traceback for every operation and searches every gradient for NaN, {_when(node, file, switch)}: "
             "training becomes several times slower. Remove it, or put it behind a debug option.",
             TEXTBOOK,
             fix=Fix(Safety.UNSAFE, (edit,), "nobody relies on the error that it raises on NaN")
             if edit
             else None,
         )
+
+
+def _when(node: ast.AST, file: SourceFile, switch: bool) -> str:
+    """A switch in a layer is on only in runs that use the layer, and stays on."""
+    function, cls = file.index.function_of(node), file.index.class_of(node)
+    if switch and function is not None and function.name == "forward" and cls is not None:
+        return f"in every run with a `{cls.name}`, from its first call on"
+    return "in every run"
