@@ -15,15 +15,17 @@ from ptopt.audit.values import EntryPoint, Measure, Sign, State
 from ptopt.findings import Finding
 from ptopt.pathkind import path_kind
 
-# Findings that cost a multiple of the step, or memory until none is left, whatever the network is.
+# Findings that cost a multiple of the step, whatever the network is. A graph that is kept is none of them: how much of it a backward pass
+# has freed, and over how many batches it grows, decides whether it matters.
 _COSTLY = frozenset(
     {"anomaly-detection-on", "blocking-launches", "synchronous-save-every-step", "loader-rebuilt-in-loop", "file-read-per-item",
-     "metric-keeps-graph", "float16-on-cpu"}
+     "float16-on-cpu"}
 )  # fmt: skip
 # Those that do so where the network is large.
 _COSTLY_IF_LARGE = frozenset({"full-precision-training", "trainer-in-full-precision"})
 _FEW = 4  # scripts, of which each may be the one that matters
 _MANY = 8  # scripts: a collection, in which only one at the top is the main one
+_ALIKE = 3  # scripts of one name in folders of their own: a collection, too
 _ASIDE = re.compile(
     r"(^|[_\-/])(old|legacy|backup|deprecated|archived?|third_?party|external|vendor|e2e|toys?|playground|sandbox|scratch|baselines?|"
     r"tutorials?|notebooks?|debug|sanity|dummy|quick_?start|examples?|demos?|projects?|extensions?|contrib|comparisons?)(?=[_\-/.]|$)",
@@ -62,7 +64,9 @@ def is_main(entry: EntryPoint, entries: Sequence[EntryPoint]) -> bool:
         or not _TRAINS.search(entry.path.rpartition("/")[2])
     ):
         return False
-    if len(entries) > _MANY:
+    name = entry.path.rpartition("/")[2]
+    alike = sum(other.path.rpartition("/")[2] == name for other in entries)
+    if len(entries) > _MANY or (alike >= _ALIKE and depth > 0):
         return started and _AT_TOP.match(entry.path) is not None
     return len(entries) <= _FEW or depth <= 1 or started
 

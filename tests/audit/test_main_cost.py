@@ -81,3 +81,27 @@ def test_kernels_of_networks_that_are_found_by_name_may_be_those_that_run(audite
         "Cast. Of the networks that are found by their names some use `spconv`, which is not known to take half precision: keep it in "
         "float32 there."
     )
+
+
+def test_a_graph_that_is_kept_is_of_unknown_size(audited: Auditor) -> None:
+    """What a backward pass has freed of it, and how many batches there are, is not known."""
+    code = (
+        train()
+        .replace("    for epoch", "    losses = []\n    for epoch")
+        .replace("loss.backward()", "loss.backward(retain_graph=True)")
+        .replace(
+            "            optimizer.step()", "            optimizer.step()\n            losses.append(loss)"
+        )
+        .replace("        evaluate(model, loader)", "        print(torch.stack(losses).mean())")
+    )
+    levels = {w.finding.name: str(w.level) for w in audited({"train.py": code}).findings}
+    assert levels["metric-keeps-graph"] == "moderate"
+
+
+def test_scripts_of_one_name_in_folders_of_their_own_are_a_collection(audited: Auditor) -> None:
+    page = {
+        "README.md": "```\npython tuning/a/train.py\npython tuning/b/train.py\npython tuning/c/train.py\n```\n"
+    }
+    two = {f"tuning/{name}/train.py": train() for name in "ab"}
+    assert critical(audited, {**two, **page}) == {"precision"}
+    assert critical(audited, {**two, "tuning/c/train.py": train(), **page}) == set()
