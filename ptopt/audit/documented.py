@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import islice
 
 from ptopt.audit.launches import SHELL, Launch, of_script, pages
 from ptopt.audit.values import EntryPoint, Kind, Obstacle, Place, Sign
 from ptopt.pathkind import PYTHON, is_readme
 
 _LONGEST = 200_000  # bytes of one file
+_MOST_GPUS = 40  # of one text, until one is not that of an inference
 _MOST_HOPS = 3  # shell scripts that start shell scripts
 _PASCAL = re.compile(
     r"\b(?:(?:GTX|GeForce)[\s-]*(?:GTX[\s-]*)?(?:9[5-8]0|10[5-8]0)(?:\s*-?Ti)?|10[678]0\s*-?Ti|Titan\s*-?Xp?|Tesla\s+[KMP]\d+|[KMP]\d{2,3}(?=\s+GPUs?)|P100|K80|M40)s?\b",
@@ -25,6 +27,9 @@ _AMPERE = re.compile(
     r"\b(?:A100|A800|A6000|A5000|A40|A30|A10G?(?=\s+GPUs?)|H[128]00|H20(?=\s+GPUs?)|GH200|B200|L40S?|RTX[\s-]*[345]0[5-9]0(?:\s*-?Ti)?|[345]090|RTX[\s-]*A\d{4}|RTX[\s-]*6000[\s-]*Ada)s?\b",
     re.I,
 )
+# Of a GPU that a network was timed on, and not trained.
+_TIMED = re.compile(r"\b(fps|inference|infer|real-?time|latency|throughput|deploy\w*|demo|ms)\b", re.I)
+_TRAINED = re.compile(r"\b(pre-?|fine-?)?train", re.I)
 _OLD_TORCH = re.compile(r"(?<![\w-])(?:py)?torch[-_=]*v?(?:0\.[0-4]|1\.[0-5])(?:\.\d+)?(?![\d+])", re.I)
 _COMMAND_OF = re.compile(r"^[ \t\"']*([\w.-]+)[\"']?[ \t]*=[ \t]*[\"']?([\w.]+):\w", re.M)
 _DECLARES = ("pyproject.toml", "setup.cfg", "setup.py")
@@ -95,13 +100,13 @@ class Documentation:
             if path.endswith(SHELL) and (match := _OLD_TORCH.search(texts[path])):
                 yield Obstacle(Kind.OLD_TORCH, match[0], _place(path, texts[path], match))
         texts[script] = text
-        if any(_AMPERE.search(held) for held in texts.values()):
+        if any(_gpu(_AMPERE, held) for held in texts.values()):
             kinds = [(Kind.PARTLY_NO_BFLOAT16, _VOLTA)]
         else:
             kinds = [(Kind.NO_BFLOAT16, _VOLTA), (Kind.NO_TENSOR_CORES, _PASCAL)]
         for kind, pattern in kinds:
             for path, held in texts.items():
-                if match := pattern.search(held):
+                if match := _gpu(pattern, held):
                     yield Obstacle(kind, " ".join(match[0].split()), _place(path, held, match))
                     return
 
@@ -138,6 +143,22 @@ class Documentation:
             found += new
             texts = [self._texts[path] for path in new]
         return found
+
+
+def _gpu(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
+    """The first GPU that is not said to be that of an inference, by the line or by the head of the table."""
+    for match in islice(pattern.finditer(text), _MOST_GPUS):
+        start = text.rfind("\n", 0, match.start()) + 1
+        line = text[start : text.find("\n", start) if "\n" in text[start:] else len(text)]
+        if line.lstrip().startswith("|"):
+            rows = text[:start].split("\n")[:-1]
+            above = next(
+                (at for at, row in enumerate(reversed(rows)) if not row.lstrip().startswith("|")), len(rows)
+            )
+            line = f"{rows[len(rows) - above]} {line}" if above else line
+        if not _TIMED.search(line) or _TRAINED.search(line):
+            return match
+    return None
 
 
 def _is_above(page: str, script: str) -> bool:

@@ -215,3 +215,17 @@ def test_what_only_some_scripts_ask_for_names_them(audited: Auditor) -> None:
         "README.md": page,
     }
     assert "In train_gan.py: `nn.BCELoss` raises" in precision(audited, files).action
+
+
+@pytest.mark.parametrize(
+    ("page", "form"),
+    [
+        ("It runs at 30 FPS on a 2080Ti GPU.\n", "bfloat16"),
+        ("| Model | GPU | FPS |\n|---|---|---|\n| small | V100 | 80 |\n", "bfloat16"),
+        ("Training takes a day on a 2080Ti, inference 20 ms.\n", "float16"),
+        ("| Model | GPU | mAP |\n|---|---|---|\n| small | V100 | 80 |\n", "float16"),
+    ],
+)
+def test_the_gpu_of_an_inference_is_not_that_of_the_training(audited: Auditor, page: str, form: str) -> None:
+    gap = precision(audited, {"train.py": train(), "README.md": README["README.md"] + page})
+    assert f"dtype=torch.{form})" in gap.action
