@@ -80,7 +80,7 @@ def _is_true(given: ast.expr | None) -> bool:
 
 def _of_registry(setup: Setup) -> Iterator[Obstacle]:
     """Compiled kernels beside the code that finds classes by their names: which of them it will find is not known."""
-    folders = tuple({module.path.rpartition("/")[0] for module, _ in setup.live.dynamic})
+    folders = tuple({"".join(module.path.rpartition("/")[:2]) for module, _ in setup.live.dynamic})
     kernels = _own_extensions(setup) | _KERNELS
     for path, data in sorted(setup.live.modules.files.items()) if folders else ():
         if not path.startswith(folders) or b"def forward" not in data or path_kind(path) is not None:
@@ -92,6 +92,7 @@ def _of_registry(setup: Setup) -> Iterator[Obstacle]:
                 yield Obstacle(
                     Kind.OF_REGISTRY, package, Place(path, data.count(b"\n", 0, match.start(1)) + 1)
                 )
+                break  # one place a file
 
 
 def _is_used(setup: Setup, module: Module, call: ast.Call) -> bool:
