@@ -20,9 +20,7 @@ _TINY = re.compile(
     r"^torchvision\.datasets\.(\w+\.)?(CIFAR\w+|SVHN|[A-Z]*MNIST|FashionMNIST|USPS|Omniglot|SEMEION)$"
 )
 # Names of the second network of an adversarial training, and of its optimizer; packages of diffusion.
-_ADVERSARY = re.compile(
-    r"discriminator|\bnet_?D\b|\b(optimizer|optim|opt|loss)_?D\b|\bd_optim|\bgan_?loss", re.I
-)
+_ADVERSARY = re.compile(r"discriminator|\bnet_?D\b|\b(optimizer|optim|opt)_?D\b|\bd_optim|\bgan_?loss", re.I)
 _DIFFUSION = frozenset({"diffusers", "k_diffusion", "guided_diffusion", "ldm"})
 _FEEDS_ALL = re.compile(r"^(?!.*[Dd]istributed)\w*DataParallel\w*$")
 # Of a library, and not its tokenizer.

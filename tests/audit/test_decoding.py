@@ -74,6 +74,7 @@ ADVERSARY = "loss_D = discriminator(images)"
     [
         ("from transformers import AutoModelForCausalLM", LANGUAGE, False),
         ("", ADVERSARY, False),
+        ("", "loss_d = 0", True),  # of depth, of overlap
         ("import diffusers", "pass", False),
         ("", f"{ADVERSARY}; model = nn.DataParallel(model)", True),
         ("", f"{ADVERSARY}; model = nn.parallel.DistributedDataParallel(model)", False),
