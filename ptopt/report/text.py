@@ -213,7 +213,7 @@ def outcome(review: Review) -> str:
     if review.in_baseline:
         facts.append(f"{count(places_of(review.in_baseline), 'place')} in the baseline")
     if review.suppressed:
-        facts.append(f"{len(review.suppressed):,} suppressed")
+        facts.append(f"{count(places_of(review.suppressed), 'place')} suppressed")
     safe = sum(1 for f in review.findings if f.fix is not None and f.fix.safety is Safety.SAFE)
     if safe:
         facts.append(f"{safe:,} with a safe fix (`{fix_command(review.fix_arguments)}`)")
