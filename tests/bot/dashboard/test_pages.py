@@ -189,3 +189,15 @@ def test_what_is_over_is_not_shown(world: World) -> None:
     assert repo.installation is not None
     world.github.suspend(repo.installation)
     assert world.person("dev").get(f"/dashboard/reviews/{review}").status_code == 404
+
+
+def test_a_silent_review_beside_open_findings_says_that_nothing_was_new(world: World) -> None:
+    repo = world.repository("silent/models", dev="read")
+    client = world.person("dev")
+
+    def said(findings: int) -> str:
+        review = world.review(repo, github_id=None, findings=findings)
+        return text_of(client.get(f"/dashboard/reviews/{review}"))
+
+    assert "nothing new was worth a comment" in said(1)
+    assert "nothing was worth a comment" in said(0)
