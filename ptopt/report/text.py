@@ -256,6 +256,9 @@ def left_out_lines(left: LeftOut) -> tuple[str, str]:
         flags += f" --budget {left.all_findings}"
     total = _at_places(left.all_findings, left.all_places)
     number = count(sum(left.places.values()), "place")
+    if left.several:
+        of = f"{left.several:,} of them" if left.several < sum(left.places.values()) else "all of them"
+        parts[-1] += f", and {of} below another condition, too"
     return f"{number} left out: {'; '.join(parts)}", f"{flags} shows all: {total}"
 
 

@@ -287,3 +287,11 @@ def test_left_out_places_with_several_rules_are_said(tmp_path: Path) -> None:
     places = re.search(r"(\d+) places left out", asked)
     assert places is not None and int(places[1]) < left
     assert f"The table counts {left} left out: a place once for each of its rules." in asked
+
+
+def test_a_launch_script_that_is_named_is_called_one(tmp_path: Path) -> None:
+    (tmp_path / "run.sh").write_text("srun torchrun train.py\n")
+    (tmp_path / "build.sh").write_text("make\n")
+    said = unwrapped(run("check", tmp_path / "run.sh", tmp_path / "build.sh"))
+    assert "a launch script: its options and environment are not read: " in said
+    assert "not Python, a notebook or a configuration: " in said
