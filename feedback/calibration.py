@@ -84,8 +84,8 @@ class RuleState:
         voted = f"{self.people} {'person' if self.people == 1 else 'people'} voted on it here, {self.against} against it"
         if self.quiet(least):
             return (
-                f"quiet here: {voted}, so its comments are no longer made, but for {self.explore:.0%} of its surest ones "
-                f"({self._asked}); 👍 on one of these, or a fix that is applied, counts for it"
+                f"quiet here: {voted}, so its comments are no longer made, except for {self.explore:.0%} of its surest ones, "
+                f"which ask whether that is still right ({self._asked}); 👍 on one of these, or a fix that is applied, counts for it"
             )
         if self.now < max(least, QUIET_BELOW):
             return (
@@ -109,7 +109,7 @@ class RuleState:
             return "as the newest word is a good one"
         if self.unasked >= ASK_AFTER:
             return f"as nobody was asked for {self.unasked} votes"
-        return f"all of them in {ASK_AFTER - self.unasked} votes on other rules, if nobody answers one until then"
+        return f"all of them once other rules have {ASK_AFTER - self.unasked} more votes and it has none"
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,8 +115,9 @@ def suppress_file(file: ChangedFile, review: Callable[[ChangedFile], Review], re
     data = after.encode(encoding, "backslashreplace")
     left = review(whole_file(file.path, data)).findings
     identities = {finding.fingerprint for finding in left}
-    done = tuple(finding for finding in found if finding.fingerprint not in identities)
-    return FixedFile(file.path, before, data, done, left)
+    # Two of a rule on one line are one finding everywhere.
+    done = {(f.rule, f.span): f for f in reversed(found) if f.fingerprint not in identities}
+    return FixedFile(file.path, before, data, tuple(reversed(done.values())), left)
 
 
 def _apply(data: bytes, edits: Sequence[Edit]) -> bytes:

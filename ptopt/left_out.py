@@ -33,20 +33,21 @@ def counted_left_out(
     """
     shown = lines_of(f for f in comments if f.fingerprint not in muted)
     everything: list[Finding] = []
-    missed: dict[tuple[str, Span], Condition] = {}
+    missed: dict[tuple[str, Span], tuple[Condition, ...]] = {}
     for file in results:
         proposals = [p for p in (*file.proposals, *file.left_out) if p.reported]
         if not proposals:
             continue
         everything += (f for f in map(merged, grouped(proposals)) if f.fingerprint not in muted)
         for finding in (p.finding for p in file.left_out):
-            missed[finding.path, finding.span] = finding.missed[0]
+            missed[finding.path, finding.span] = finding.missed
     everything = across_files(everything)
     all_places = lines_of(everything)
     # What is not in the list misses the threshold: a model, or people, moved it there.
-    places = Counter(missed.get(key, Condition.CONFIDENCE) for key in all_places - shown)
-    if not places:
+    hidden = [missed.get(key, (Condition.CONFIDENCE,)) for key in all_places - shown]
+    if not hidden:
         return None
+    places = Counter(conditions[0] for conditions in hidden)
     by_rule = Counter(
         f"{place.rule} {place.name}"
         for place in {
@@ -57,4 +58,5 @@ def counted_left_out(
         }.values()
     )
     least = ranker().least(threshold(config.min_confidence))
-    return LeftOut(dict(places), least, len(everything), len(all_places), limit, dict(by_rule))
+    several = sum(len(conditions) > 1 for conditions in hidden)
+    return LeftOut(dict(places), least, len(everything), len(all_places), limit, dict(by_rule), several)

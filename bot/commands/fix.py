@@ -135,8 +135,9 @@ COMMAND: Command[None] = Command(
     arguments="",
     summary="commit the safe fixes of the open findings to the branch",
     details=(
-        "Makes one commit with the safe fixes; in the thread of a comment, with the fix of that finding. Findings that "
-        "are resolved or ignored are skipped, and so are unsafe fixes. Branches of forks cannot be "
+        "Makes one commit with the safe fixes, which are those that keep the behaviour of the code; in the thread of a "
+        "comment, with the fix of that finding. Findings that are resolved or ignored are skipped, and so are unsafe "
+        "fixes, which rest on an assumption that their comment states, and notebooks. Branches of forks cannot be "
         "written to: use *Commit suggestion* there, or `ptopt fix` on the command line."
     ),
     who=Who.WRITE,

@@ -29,13 +29,13 @@ COMMAND: Command[bool] = Command(
     summary="review the head of the pull request now",
     details=(
         "Each push is reviewed automatically; use this for a draft, during a pause, or when no review came. `--full` "
-        "reviews a head again, and the changed files as a whole rather than the changed lines only. Findings that "
-        "were already reported are not repeated."
+        "reviews a head again, and names in a comment of its own what is found on lines of the changed files that "
+        "the pull request left as they were. Findings that were already reported are not repeated."
     ),
     who=Who.AUTHOR_OR_TRIAGE,
     examples=(
         ("/ptopt review", "review the current head"),
-        ("/ptopt review --full", "review again, and the changed files as a whole"),
+        ("/ptopt review --full", "review again, old lines of the changed files included"),
     ),
     parse=parse,
     run=run,

@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 
 from bot.dashboard.guard import Guard
 from bot.dashboard.queries import health, jobs, models, reviews, rules
-from bot.dashboard.values import Chosen, Id
+from bot.dashboard.values import Chosen, ChosenKind, Id
 from bot.health import Check, failing
 from service.database import reading
 from service.models import JobState
@@ -48,11 +48,16 @@ def router(settings: Settings, engine: Engine, guard: Guard, checks: Mapping[str
 
     @routes.get("/jobs")
     def job_list(
-        request: Request, repository: Chosen = None, state: JobState | None = None, before: Chosen = None
+        request: Request,
+        repository: Chosen = None,
+        state: JobState | None = None,
+        before: Chosen = None,
+        kind: ChosenKind = None,
     ) -> Response:
         viewer = guard.viewer(request)
         with reading(engine) as session:
-            return _json(jobs.listing(session, viewer.scope(repository), viewer.writable(), state, before))
+            scope = viewer.scope(repository)
+            return _json(jobs.listing(session, scope, viewer.writable(), state, before, kind))
 
     @routes.get("/jobs/{job_id}")
     def one_job(request: Request, job_id: Id) -> Response:

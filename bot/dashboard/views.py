@@ -17,7 +17,7 @@ from bot.dashboard.access import Viewer
 from bot.dashboard.guard import Guard, check_form
 from bot.dashboard.queries import health, jobs, models, reviews, rules
 from bot.dashboard.render import Pages
-from bot.dashboard.values import Chosen, Id
+from bot.dashboard.values import Chosen, ChosenKind, Id
 from bot.health import Check, failing
 from service import leases
 from service.database import reading
@@ -61,15 +61,27 @@ def router(
 
     @routes.get("/jobs")
     def job_list(
-        request: Request, repository: Chosen = None, state: JobState | None = None, before: Chosen = None
+        request: Request,
+        repository: Chosen = None,
+        state: JobState | None = None,
+        before: Chosen = None,
+        kind: ChosenKind = None,
     ) -> Response:
         viewer = guard.viewer(request)
         scope = viewer.scope(repository)
         with reading(engine) as session:
-            found = jobs.listing(session, scope, viewer.writable(), state, before)
-            counts = jobs.counts(session, scope)
+            found = jobs.listing(session, scope, viewer.writable(), state, before, kind)
+            counts = jobs.counts(session, scope, kind)
+            kinds = jobs.kinds(session, scope)
         return pages.show(
-            "jobs.html", viewer, listing=found, counts=counts, repository=repository, state=state
+            "jobs.html",
+            viewer,
+            listing=found,
+            counts=counts,
+            repository=repository,
+            state=state,
+            kind=kind,
+            kinds=kinds,
         )
 
     @routes.get("/jobs/{job_id}")

@@ -163,9 +163,11 @@ def _add_suppressions(
             write_to(root, result)
             write(fixed_rules(result, path_from_here(root)))
     number = sum(places_of(result.fixed) for result in done)
+    several = sum(len(result.fixed) for result in done)
+    named = f"{count(several, 'finding')} at " if several > number else ""  # the lines above count these
     rest = f"; {count(len(left), 'place')} left, where a comment cannot stand" if left else ""
     click.echo(
-        f"Suppressed {count(number, 'place')} in {count(len(done), 'file')}{rest}{':' if left else '.'}"
+        f"Suppressed {named}{count(number, 'place')} in {count(len(done), 'file')}{rest}{':' if left else '.'}"
     )
     for line in left:
         write(f"  {line}\n")

@@ -175,7 +175,8 @@ def apply_fixes(
             shown = frozenset((p.rule, p.span.start) for finding in listed for p in finding.places())
             result = fix_file(file, review_one, unsafe=unsafe, most_rounds=1, shown=shown)
             outcome.found += listed
-            outcome.left += _at(listed, shown.difference(*(each.places for each in result.rounds)))
+            behind = _at(listed, shown.difference(*(each.places for each in result.rounds)))
+            outcome.left += behind
         if stdin is not None:
             after = result.after
         if not result.fixed:
@@ -187,8 +188,9 @@ def apply_fixes(
             here = _at(several, each.places)
             outcome.found += several if listed is None and not number else ()
             (outcome.more if number else outcome.fixed).extend(here)
-            if listed is None and len(result.rounds) == 1:
-                outcome.beside += max(0, places_of(remaining) + places_of(here) - places_of(several))
+            if len(result.rounds) == 1:
+                rest = remaining if listed is None else behind
+                outcome.beside += max(0, places_of(rest) + places_of(here) - places_of(several))
         outcome.files += 1
         if diff:
             _write_diff(result)

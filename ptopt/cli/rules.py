@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -42,28 +43,37 @@ def rules(format_: str, docs: Path | None) -> None:
 
 
 @click.command()
-@click.argument("rule", shell_complete=_complete_rule)
+@click.argument("rules", metavar="RULE...", nargs=-1, required=True, shell_complete=_complete_rule)
 @click.option(
     "--format", "format_", type=click.Choice(("terminal", "markdown")), default="terminal", show_default=True
 )
-def explain(rule: str, format_: str) -> None:
-    """Show the documentation of a rule, by its id or name; of a family, its rules."""
-    from ptopt.address import absolute
-    from ptopt.report.rulelist import as_table, page
-    from ptopt.report.text import visible
-    from ptopt.rules import all_rules, find_rule, known_names
+def explain(rules: Sequence[str], format_: str) -> None:
+    """Show the documentation of rules, by their ids or names; of a family, or the start of ids (PTO1), list the rules."""
+    write("\n".join([_explained(rule, format_) for rule in rules]))
 
-    found = find_rule(rule)
-    if found is None and known_names().get(rule.strip().lower()) == "family":
-        family = [known for known in all_rules() if known.family == rule.strip().lower()]
-        write(as_table(family, width(), colored()))
-        return
+
+def _explained(text: str, format_: str) -> str:
+    """Raises ClickException where nothing is called that."""
+    from ptopt.address import absolute
+    from ptopt.config import is_prefix
+    from ptopt.report.rulelist import as_markdown, as_table, page
+    from ptopt.report.text import visible
+    from ptopt.rules import all_rules, find_rule
+
+    found, wanted = find_rule(text), text.strip().lower()
     if found is None:
+        start = wanted.upper()
+        ids = start if is_prefix(start, [known.id for known in all_rules()]) else None
+        several = [
+            known for known in all_rules() if known.family == wanted or (ids and known.id.startswith(ids))
+        ]
+        if several:
+            listed = as_markdown(several) if format_ == "markdown" else as_table(several, width(), colored())
+            return listed.rstrip("\n") + "\n"
         names = [name for known in all_rules() for name in (known.id, known.name)]
-        raise click.ClickException(f"unknown rule {visible(rule)!r}{nearest(rule, names)}")
+        raise click.ClickException(f"unknown rule {visible(text)!r}{nearest(text, names)}")
     if format_ == "markdown":
-        write(absolute(page(found)))
-        return
+        return absolute(page(found))
     from ptopt.report.explained import render
 
-    write(render(found, width(), colored()))
+    return render(found, width(), colored())

@@ -22,6 +22,7 @@ from ptopt.change import Change, ChangeError
 from ptopt.github.errors import ForbiddenError, NotFoundError, RejectedError, SupersededError
 from ptopt.github.values import PullRequest
 from ptopt.inputs import DIFF, MAX_FILE, CheckoutError, change_of_commit
+from ptopt.launch_scripts import SCRIPTS
 from ptopt.pathkind import JSON_WORDS
 
 MAX_DISK = 1_000_000_000  # bytes of the two commits, compressed
@@ -35,8 +36,10 @@ _KEPT_VARIABLES = frozenset(
     ("PATH", "LD_LIBRARY_PATH", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR", "GIT_SSL_CAINFO", "GIT_SSL_CAPATH")
     + ("http_proxy", "https_proxy", "all_proxy", "no_proxy", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 )
-_REVIEWABLE = ("*.py", "*.ipynb", "*.yaml", "*.yml", "*ockerfile*", "*ontainerfile*") + tuple(
-    f":(icase)*{word}*.json" for word in JSON_WORDS
+_REVIEWABLE = (
+    *("*.py", "*.ipynb", "*.yaml", "*.yml", "*ockerfile*", "*ontainerfile*"),
+    *(f"*{ending}" for ending in SCRIPTS),
+    *(f":(icase)*{word}*.json" for word in JSON_WORDS),
 )
 
 

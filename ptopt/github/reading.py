@@ -26,6 +26,7 @@ from ptopt.github.git_diff import MAX_HEADS, FetchError, fetch_change
 from ptopt.github.together import AT_ONCE, threads
 from ptopt.github.values import PullFile, PullRequest, TreeEntry
 from ptopt.inputs import MAX_FILE, MAX_PROJECT_FILE, together_too_large
+from ptopt.launch_scripts import may_launch
 from ptopt.pathkind import PYTHON, is_config, is_config_for_sure, is_reviewable
 from ptopt.project.around import MOST_BYTES, MOST_FILES, files_around
 from ptopt.project.facts import FACT_FILES, PIN_FILES, README_FILES
@@ -39,6 +40,7 @@ _QUERY_BYTES = 6 * MOST_BYTES
 _MOST_BY_REST = 8
 _MOST_NAMERS = 16  # of the 40, where code and configurations change together
 _MOST_CONFIGS = 40
+_MOST_SCRIPTS = 8  # read only to be named among what is not reviewed; each is a request
 _TOO_MANY = f"more than {_MOST_CONFIGS} YAML and JSON files"
 
 
@@ -64,9 +66,8 @@ def read_change(
     """
 
     def why_not(path: str) -> str | None:
-        return (
-            config.why_skipped(path) if is_reviewable(path) else "not Python, a notebook or a configuration"
-        )
+        wanted = is_reviewable(path) or may_launch(path)
+        return config.why_skipped(path) if wanted else "not Python, a notebook or a configuration"
 
     listed = list_files(github, pull) if files is None else files
     unlisted = pull.changed_files - len(listed)
@@ -78,12 +79,24 @@ def read_change(
             if unlisted > 0:
                 many = f"{unlisted:,} of the {pull.changed_files:,} changed files"
                 not_reviewed.append(NotReviewed(_REST, f"GitHub does not list {many}, and {error}"))
+    scripts = _scripts(listed, why_not)
     too_many = _too_many(listed)
 
     def why_not_here(path: str) -> str | None:
         return _TOO_MANY if path in too_many else why_not(path)
 
-    return _from_api(github, pull, listed, why_not_here, not_reviewed)
+    wanted = [file for file in listed if is_reviewable(_shown(file)) or _shown(file) in scripts]
+    return _from_api(github, pull, wanted, why_not_here, not_reviewed)
+
+
+def _scripts(listed: Sequence[PullFile], why_not: Callable[[str], str | None]) -> frozenset[str]:
+    """The scripts that are read, so that a review can say that it does not judge those that start Python."""
+    found = [
+        path
+        for file in listed
+        if _has_head(file) and may_launch(path := _shown(file)) and why_not(path) is None
+    ]
+    return frozenset(found[:_MOST_SCRIPTS])
 
 
 def _too_many(listed: Sequence[PullFile]) -> frozenset[str]:
@@ -106,7 +119,7 @@ def _from_api(
     missing: set[str] = set()
     for file in listed:
         path = _shown(file)
-        if file.status == "removed" or not is_reviewable(path):
+        if file.status == "removed":
             continue
         if not file.additions + file.deletions:  # renamed, empty, or binary
             if file.status in ("modified", "changed"):

@@ -12,6 +12,7 @@ from ptopt.configs.reading import MAX_BYTES
 from ptopt.findings import NotReviewed
 from ptopt.inputs.git import CheckoutError
 from ptopt.inputs.heads import MAX_PROJECT_FILE, Tree
+from ptopt.launch_scripts import may_launch, unread_script
 from ptopt.pathkind import PYTHON, is_config, is_reviewable
 
 SKIPPED_FOLDERS = frozenset({"node_modules", "__pycache__", "build", "dist", "site-packages"})
@@ -44,7 +45,7 @@ def file_from_bytes(
     """A file that need not exist, as `change_from_paths` would give it."""
     name = _name(os.path.realpath(path), _top(root))
     if not is_reviewable(name):
-        yield NotReviewed(printable(name), _OTHER)
+        yield unread_script(printable(name), data) or NotReviewed(printable(name), _OTHER)
     elif wants(name):
         yield whole_file(name, data)
 
@@ -103,7 +104,8 @@ def _walk_all(
             if trouble:
                 yield NotReviewed(shown, trouble)
             elif not is_reviewable(name):
-                yield NotReviewed(shown, _OTHER)
+                script = tree(place) if may_launch(name) else None
+                yield unread_script(shown, script) or NotReviewed(shown, _OTHER)
             elif name != shown:
                 yield NotReviewed(shown, NOT_UTF8)
             elif wants(name):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import textwrap
 from typing import ClassVar
 
@@ -18,6 +19,9 @@ from ptopt.rules.base import Rule
 
 _INDENT = 4  # of code
 _WIDEST = 100  # columns in which prose is easy to read
+_BESIDE = 10  # columns of a line that a link does not have: those of a list, and brackets around it
+_LINK = re.compile(r"\]\((https://[^\s()<>]+)\)")
+_SHORT = re.compile(r"ptopt-link-(\d+)-+")
 
 
 class _Title(Heading):
@@ -45,14 +49,33 @@ class _Page(Markdown):
 def render(rule: type[Rule], width: int, color: bool) -> str:
     """The page in at most `width` columns."""
     out = io.StringIO()
+    columns = max(min(width, _WIDEST), 40)
+    text, links = _with_short_links(absolute(page(rule)), columns - _BESIDE)
     console = Console(
         file=out,
-        width=max(min(width, _WIDEST), 40),
+        width=columns,
         force_terminal=color,
         color_system="standard" if color else None,
         legacy_windows=False,
         highlight=False,
         _environ={},
     )
-    console.print(_Page(absolute(page(rule)), code_theme="ansi_dark", hyperlinks=False), crop=False)
-    return "".join(f"{line.rstrip()}\n" for line in out.getvalue().rstrip("\n").split("\n"))
+    console.print(_Page(text, code_theme="ansi_dark", hyperlinks=False), crop=False)
+    whole = _SHORT.sub(lambda match: links[int(match[1])], out.getvalue())
+    return "".join(f"{line.rstrip()}\n" for line in whole.rstrip("\n").split("\n"))
+
+
+def _with_short_links(text: str, room: int) -> tuple[str, list[str]]:
+    """The page, where a stand-in of `room` columns takes the place of each longer link; and these links.
+
+    A link in two parts cannot be followed. Markdown escapes what is not ASCII in a link, so that these stand-ins are.
+    """
+    links: list[str] = []
+
+    def stand_in(match: re.Match[str]) -> str:
+        if len(match[1]) <= room:
+            return match[0]
+        links.append(match[1])
+        return f"]({f'ptopt-link-{len(links) - 1}-':-<{room}})"
+
+    return _LINK.sub(stand_in, text), links

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ptopt.findings import Finding, Review, Span
+from ptopt.findings import Finding, Review, Span, places_of
 from ptopt.pathkind import language
 from ptopt.report.conditions import wrong_if
 from ptopt.report.gains import markdown_gain
@@ -48,7 +48,7 @@ def render(review: Review) -> str:
         ],
     )
     blocks += _details(
-        f"{count(len(review.suppressed), 'finding')} suppressed",
+        f"{count(places_of(review.suppressed), 'place')} suppressed",
         [
             f"{code_span(where(review, f.path, f.span))} {f.rule} {markdown_text(f.name)}"
             for f in review.suppressed

@@ -35,6 +35,9 @@ def render(
     below = summary_text(review, width=width, verbose=verbose, suppressed=suppressed)
     compared = f" ({one_line(review.compared)})" if review.compared else ""
     total = f"{headline(review)}{compared}{f'; {have}' if shared else ''}"
+    out = 0 if review.left_out is None else sum(review.left_out.places.values())
+    if left.total() > out:
+        below += f"The table counts {left.total():,} left out: a place once for each of its rules.\n"
     head = ["findings  places  left out  rule\n"] if rows else []
     if quiet:
         return "".join([*head, *table])

@@ -35,6 +35,11 @@ def summary(
 
     silent = not review.findings and not review.over_limit
     yield Text(f"{outcome(review)}.", "bold green" if silent else "bold")
+    if review.compared and not review.files_reviewed and not review.not_reviewed:
+        yield Text(
+            "Nothing changed that it reads: --base REV compares with another commit, and `ptopt check` reviews whole files.",
+            "dim",
+        )
     if silent and review.partly:  # `--select ALL` leaves them off, too
         where_from = f" of {one_line(review.config_path)}" if review.config_path else ""
         yield Text(f"per-path-ignores{where_from} switch rules off in {count(review.partly, 'file')}.", "dim")

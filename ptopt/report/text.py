@@ -32,6 +32,13 @@ _AT_START = re.compile(r"^(?:(\d+)([.)])(?=\s|$)|([-+=]))")
 _AUTOLINK = re.compile(r"(?<![a-z0-9])(www(?=\.)|gh-(?=\d)|[0-9a-f]{7,}(?![a-z0-9]))", re.I | re.A)
 _LINK = re.compile(r"https://[\w.~/%#?=&+:-]+", re.A)
 _LINE_NAMES = re.compile(r"\blines? [1-9]\d{0,6}\b(?:(?:, | and )[1-9]\d{0,6}\b)*", re.A)
+# A finding has a severity of its own, too, which the features do not know.
+_FEATURES = {
+    "severity": "usual severity of the rule", "often": "how often it runs", "often by": "shown by", "layers": "layers of the file",
+    "value": "kind of value", "use": "use of the value", "exit": "exit before it", "guard": "condition around it",
+    "made": "the tensor it makes", "waits": "waits beside it", "path": "path of the file", "symbol": "name of the function",
+    "kind": "kind of file", "class": "its class", "file": "the file", "function": "its function",
+}  # fmt: skip
 _ZERO_WIDTH = "&#8203;"
 _SPACES = "\u3000"  # the wide space of Chinese and Japanese text
 # Characters that Python calls printable and nobody sees: fillers, joiners, and all but the two variation selectors
@@ -213,7 +220,7 @@ def outcome(review: Review) -> str:
     if review.in_baseline:
         facts.append(f"{count(places_of(review.in_baseline), 'place')} in the baseline")
     if review.suppressed:
-        facts.append(f"{len(review.suppressed):,} suppressed")
+        facts.append(f"{count(places_of(review.suppressed), 'place')} suppressed")
     safe = sum(1 for f in review.findings if f.fix is not None and f.fix.safety is Safety.SAFE)
     if safe:
         facts.append(f"{safe:,} with a safe fix (`{fix_command(review.fix_arguments)}`)")
@@ -249,6 +256,9 @@ def left_out_lines(left: LeftOut) -> tuple[str, str]:
         flags += f" --budget {left.all_findings}"
     total = _at_places(left.all_findings, left.all_places)
     number = count(sum(left.places.values()), "place")
+    if left.several:
+        of = f"{left.several:,} of them" if left.several < sum(left.places.values()) else "all of them"
+        parts[-1] += f", and {of} below another condition, too"
     return f"{number} left out: {'; '.join(parts)}", f"{flags} shows all: {total}"
 
 
@@ -381,8 +391,16 @@ def weighed(finding: Finding) -> str:
     parts = [] if finding.right is None else [f"true {finding.right:.2f}"]
     proved = finding.stated is not None and finding.stated >= TEXTBOOK
     case = (
-        ", as a textbook case of its rule at least" if proved and finding.confidence == TEXTBOOK_WORTH else ""
+        ", the least that a textbook case of its rule gets"
+        if proved and finding.confidence == TEXTBOOK_WORTH
+        else ""
     )
     parts.append(f"worth acting on {finding.confidence:.2f}{case}")
-    parts += [f"{name.replace(':', ': ')} {weight:+.2f}" for name, weight in finding.reasons]
+    parts += [f"{_feature(name)} {weight:+.2f}" for name, weight in finding.reasons]
     return "; ".join(parts)
+
+
+def _feature(name: str) -> str:
+    """The name of a feature, with the words that it needs to be read alone."""
+    kind, colon, what = name.partition(":")
+    return f"{_FEATURES.get(kind, kind)}: {what}" if colon else name

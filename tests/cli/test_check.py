@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -243,9 +244,9 @@ def test_annotations_say_on_stderr_what_they_have_no_place_for(tmp_path: Path) -
     (tmp_path / "train.py").write_text(TRAIN)
     result = run("check", tmp_path, "--format", "github")
     (line,) = result.stderr.splitlines()
-    assert "1 suppressed" in line and "1 unused suppression." in line
+    assert "1 place suppressed" in line and "1 unused suppression." in line
     assert "places left out" in line or "place left out" in line
-    assert "1 suppressed" not in result.stdout
+    assert "1 place suppressed" not in result.stdout
     concise = run("check", tmp_path, "--format", "concise")
     assert concise.stderr == "" and concise.stdout.endswith(
         "line 12: unused suppression of item-every-step.\n"
@@ -276,3 +277,21 @@ def test_explain_says_where_to_read_on(tree: Path) -> None:
     assert "docs/ranking.md" not in run("check", tree / "ops.py").stdout
     (tree / "ops.py").write_text("import torch\n")
     assert "No finding to explain" in run("check", tree / "ops.py", "--explain").stdout
+
+
+def test_left_out_places_with_several_rules_are_said(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text((EXAMPLE / "train.py").read_text())
+    asked = run("check", tmp_path, "--statistics", "--min-confidence", "0.99").stdout
+    table = [row for row in asked.splitlines()[1:] if row[:8].strip().isdecimal()]
+    left = sum(int(row.split()[2]) for row in table)
+    places = re.search(r"(\d+) places left out", asked)
+    assert places is not None and int(places[1]) < left
+    assert f"The table counts {left} left out: a place once for each of its rules." in asked
+
+
+def test_a_launch_script_that_is_named_is_called_one(tmp_path: Path) -> None:
+    (tmp_path / "run.sh").write_text("srun torchrun train.py\n")
+    (tmp_path / "build.sh").write_text("make\n")
+    said = unwrapped(run("check", tmp_path / "run.sh", tmp_path / "build.sh"))
+    assert "a launch script: its options and environment are not read: " in said
+    assert "not Python, a notebook or a configuration: " in said

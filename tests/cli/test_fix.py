@@ -237,6 +237,25 @@ def test_what_is_fixed_and_left_adds_up_to_what_check_finds(tmp_path: Path) -> N
     assert beside and total == int(found[1]) == fixed + left - beside
 
 
+def test_on_a_branch_places_that_keep_another_finding_are_said(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(checkout)
+    lines = "torch.log(torch.softmax(x, dim=2)).detach().cpu().numpy()"
+    (checkout / "new.py").write_text(
+        f"import torch\n\n\ndef run(model, loader):\n    kept = []\n    for x in loader:\n        kept.append({lines})\n    return kept\n"
+    )
+    asked = ("--base", "HEAD", "--min-confidence", "0")
+    found = run("review", *asked, "--statistics").stdout
+    done = unwrapped(run("fix", *asked))
+    of = re.search(
+        r"Fixed \d+ findings? at (\d+) of (\d+) places? .*; (\d+) places? left, (\d+) of them", done
+    )
+    assert of is not None, (found, done)
+    fixed, total, left, beside = map(int, of.groups())
+    assert beside and total == fixed + left - beside
+
+
 def test_check_fixes_what_fix_fixes_and_reports_what_is_left(tree: Path) -> None:
     """As `ruff check --fix`: the exit status is that of what is left."""
     once = run("check", tree, "--exit-code").stdout

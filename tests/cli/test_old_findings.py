@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from tests.cli.command import OPS, TRAIN, findings, run, unwrapped
 
 def test_suppressed_findings_are_shown_on_demand(tree: Path) -> None:
     (tree / "train.py").write_text(TRAIN.replace("loss.item()", "loss.item()  # ptopt: ignore"))
-    assert "1 suppressed" in run("check", tree).stdout
+    assert "1 place suppressed" in run("check", tree).stdout
     assert "Suppressed:\n  train.py:13  PTO101" in run("check", tree, "--show-suppressed").stdout
     sarif = json.loads(run("check", tree, "--show-suppressed", "--format", "sarif").stdout)
     assert [r.get("suppressions") for r in sarif["runs"][0]["results"]] == [None, [{"kind": "inSource"}]]
@@ -116,3 +117,14 @@ def test_only_a_baseline_is_written_over(tree: Path, tmp_path: Path) -> None:
     refused = run("check", tree, "--write-baseline", readme)
     assert refused.exit_code == 2
     assert "README.md: not a baseline" in refused.stderr and readme.read_text() == "# Mine\n"
+
+
+def test_what_was_suppressed_and_what_is_suppressed_are_counted_alike(tmp_path: Path) -> None:
+    """A place with several rules is one place; the lines of the files count findings."""
+    (tmp_path / "train.py").write_text(Path("examples/pull-request/head/train.py").read_text())
+    done = run("check", tmp_path, "--add-suppressions", "--min-confidence", "0").stdout
+    of = re.search(r"Suppressed (\d+) findings at (\d+) places in 1 file", done)
+    assert of is not None, done
+    assert sum(map(int, re.findall(r"(\d+) × ", done))) == int(of[1]) > int(of[2])
+    said = run("check", tmp_path, "--min-confidence", "0").stdout
+    assert f"No performance findings in 1 file, {of[2]} places suppressed." in said

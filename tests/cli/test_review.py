@@ -61,9 +61,9 @@ def test_review_says_what_it_compared(checkout: Path) -> None:
     assert "1 performance finding at 2 places in 1 file (origin/develop...working tree" in unwrapped(result)
     (checkout / "new.py").unlink()
     result = run("review", "--repo", checkout)
-    assert (
-        result.stdout
-        == "No Python, notebooks or configurations to review (origin/develop...working\ntree).\n"
+    assert unwrapped(result).strip() == (
+        "No Python, notebooks or configurations to review (origin/develop...working tree). Nothing changed that "
+        "it reads: --base REV compares with another commit, and `ptopt check` reviews whole files."
     )
     document = json.loads(run("review", "--repo", checkout, "--format", "json").stdout)
     assert document["reviewed"] == []

@@ -1,9 +1,15 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
+import pytest
+
 from ptopt.address import RANKING_PAGE
+from ptopt.report.explained import render
+from ptopt.report.rulelist import page
+from ptopt.rules import all_rules
 from tests.cli.command import run
 
 
@@ -43,3 +49,25 @@ def test_explain_lists_the_rules_of_a_family() -> None:
     listed = run("explain", "sync").stdout
     assert "PTO101" in listed and "item-every-step" in listed
     assert "PTO501" not in listed
+
+
+def test_explain_takes_several_rules() -> None:
+    both = run("explain", "PTO705", "item-every-step").stdout
+    assert both == run("explain", "PTO705").stdout + "\n" + run("explain", "PTO101").stdout
+
+
+def test_explain_lists_the_rules_of_a_start_of_ids() -> None:
+    listed = run("explain", "pto1").stdout
+    assert "PTO101" in listed and "PTO102" in listed and "PTO201" not in listed
+    assert run("explain", "PTO1", "--format", "markdown").stdout.startswith("|")
+    assert "unknown rule 'PTO99999'" in run("explain", "PTO99999").stderr
+
+
+@pytest.mark.parametrize("columns", [40, 80])
+def test_explain_keeps_links_whole(columns: int) -> None:
+    """A link in two parts cannot be followed."""
+    for rule in all_rules():
+        shown = render(rule, columns, color=False)
+        links = re.findall(r"\]\((https://[^\s()]+)\)", page(rule))
+        assert [link for link in links if link not in shown] == []
+        assert "ptopt-link" not in shown

@@ -22,7 +22,8 @@ from ptopt.github.errors import RateLimitedError, RejectedError, SupersededError
 from ptopt.github.reading import list_files, project_files, read_change
 from ptopt.github.values import PullFile
 from ptopt.inputs import MAX_FILE
-from ptopt.project.facts import read_facts
+from ptopt.project.facts import NO_FACTS, read_facts
+from ptopt.review import review_change
 
 OLD = b"import torch\nx = 1\ny = 2\n"
 NEW = b"import torch\nx = 1\nnew = torch.zeros(3)\ny = 2\n"
@@ -137,6 +138,22 @@ def test_files_that_are_left_out_are_not_fetched(github: FakeGitHub, repo: Repo)
     assert asked(github, "/git/blobs/") == 1
 
 
+def test_launch_scripts_are_named_as_on_the_command_line(github: FakeGitHub, repo: Repo) -> None:
+    start = b"torchrun train.py\n"
+    config = load_config({".ptopt.toml": b"exclude = ['vendor/']"}, {})
+    files = {"train.py": NEW, "run.sh": start, "build.sh": b"make\n", "vendor/run.sh": start}
+    change = read(repo.pull(files=files), config)
+    review = review_change(change, config=config, facts=NO_FACTS)
+    assert review.reviewed == ("train.py",)
+    assert review.not_reviewed == (
+        NotReviewed("run.sh", "a launch script: its options and environment are not read"),
+    )
+    assert asked(github, "/git/blobs/") == 3
+    many = {f"run{number}.sh": start for number in range(20)}
+    change = read(repo.pull("many", files={"train.py": NEW, **many}))
+    assert 1 < len(change.files) < 12
+
+
 def test_a_file_above_the_limit_is_told(repo: Repo) -> None:
     big = b"# " + b"x" * 98 + b"\n"
     repo.commit("main", {"big.py": big * (MAX_FILE // 100)})
@@ -230,9 +247,9 @@ def test_a_file_that_is_not_utf8_comes_from_git(github: FakeGitHub, repo: Repo) 
 
 def test_more_files_than_github_lists(github: FakeGitHub, repo: Repo) -> None:
     github.limits.files = 10
-    pull = repo.pull(files={f"m{number:02}.py": NEW for number in range(25)})
+    pull = repo.pull(files={f"m{number:02}.py": NEW for number in range(25)} | {"run.sh": b"python m00.py\n"})
     change = read(pull)
-    assert [file.path for file in change.files] == [f"m{number:02}.py" for number in range(25)]
+    assert [file.path for file in change.files] == [*(f"m{number:02}.py" for number in range(25)), "run.sh"]
     assert asked(github, "/git/blobs/") == 0
 
 

@@ -12,7 +12,7 @@ def test_one_line_for_each_place_in_order(review: Review) -> None:
         "src/train.py:9: PTO101 item-every-step: `loss.item()` waits for the GPU on every step.",
         "src/train.py:10: PTO101 item-every-step: `total += loss.item()` waits for the GPU on every step.",
         "src/train.py:11: PTO104 tensor-logged-every-step: `print(loss.item())` waits for the GPU on every step.",
-        "2 performance findings at 3 places in 1 of 7 files, 1 not shown (comment limit reached), 1 suppressed, 1 with a safe fix (`ptopt fix`).",
+        "2 performance findings at 3 places in 1 of 7 files, 1 not shown (comment limit reached), 1 place suppressed, 1 with a safe fix (`ptopt fix`).",
         "42 files not reviewed.",
         "src/train.py, line 3: unused suppression of PTO101.",
     ]

@@ -55,8 +55,8 @@ src/train.py:11  PTO104 tensor-logged-every-step  low severity, confidence 0.90
   Wrong if: the value is needed on every step
   Assumes: torch >= 2.4
 
-2 performance findings at 3 places in 1 of 7 files, 1 not shown (comment limit reached), 1 suppressed, 1 with
-a safe fix (`ptopt fix`).
+2 performance findings at 3 places in 1 of 7 files, 1 not shown (comment limit reached), 1 place suppressed, 1
+with a safe fix (`ptopt fix`).
   src/other.py:10  PTO101 item-every-step
   --budget 3 shows them in full
 42 files not reviewed (listed with -v): Python 2 code.
@@ -152,7 +152,7 @@ def test_where_nothing_was_reviewed_the_reasons_are_listed(review: Review) -> No
         "terminal", dataclasses.replace(review, findings=(), over_limit=(), files_reviewed=0), width=150
     )
     assert text.startswith(
-        "No files reviewed, 1 suppressed.\nNot reviewed:\n  42 files: Python 2 code: old0.py, "
+        "No files reviewed, 1 place suppressed.\nNot reviewed:\n  42 files: Python 2 code: old0.py, "
     )
     assert "old4.py and 37 more (listed with -v)\n" in text
 

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from ptopt.findings import Condition, Impact, Review
+from ptopt.findings import Condition, Finding, Impact, Review, Severity, Span
 from ptopt.report.text import (
     code_fence,
     code_span,
@@ -18,6 +18,7 @@ from ptopt.report.text import (
     one_line,
     split_code,
     visible,
+    weighed,
 )
 
 NASTY = st.text(alphabet=st.sampled_from("ab1 `*_[]()!<>#@|~&$\\-+=.:/\n\twwgh"), max_size=40) | st.text(
@@ -110,3 +111,15 @@ def test_a_probability_that_misses_its_bound_is_shown_below_it(review: Review) -
     assert missed_line(near, {Condition.RIGHT: 0.85}) == "true with a probability of 0.84, needs 0.85"
     far = dataclasses.replace(near, right=0.5)
     assert missed_line(far, {Condition.RIGHT: 0.85}) == "true with a probability of 0.50, needs 0.85"
+
+
+def test_weights_name_the_severity_of_the_rule_as_such() -> None:
+    """The finding may have another one."""
+    reasons = (("severity:low", -0.5), ("often:step", 0.25), ("new:odd", 0.1), ("lines", 0.1))
+    found = Finding(
+        "PTO101", "item-every-step", "sync", Severity.HIGH, "a.py", Span(1, 1), "", "m", "w", 0.4, "f",
+        reasons=reasons,
+    )  # fmt: skip
+    assert weighed(found) == (
+        "worth acting on 0.40; usual severity of the rule: low -0.50; how often it runs: step +0.25; new: odd +0.10; lines +0.10"
+    )

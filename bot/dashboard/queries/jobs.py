@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 
 from bot.dashboard.queries.listing import Listing, newest
 from ptopt.report.text import one_line, visible
+from service.jobs import Kind
 from service.models import Job, JobState
 
 
@@ -40,11 +41,14 @@ def listing(
     writable: Collection[int],
     state: JobState | None = None,
     before: int | None = None,
+    kind: Kind | None = None,
 ) -> Listing[JobLine]:
     """`writable` are those of the repositories that the viewer may write to."""
     wanted = select(Job).where(Job.repository_id.in_(scope))
     if state is not None:
         wanted = wanted.where(Job.state == state.value)
+    if kind is not None:
+        wanted = wanted.where(Job.kind == kind.value)
     rows, more = newest(session, wanted, Job.id, before)
     lines = tuple(_line(job, writable) for (job,) in rows)
     return Listing(lines, lines[-1].id if more else None)
@@ -56,9 +60,16 @@ def one(session: Session, scope: Collection[int], writable: Collection[int], job
     return None if found is None else _line(found, writable)
 
 
-def counts(session: Session, scope: Collection[int]) -> dict[str, int]:
-    """State -> number of jobs, all states."""
+def kinds(session: Session, scope: Collection[int]) -> list[str]:
+    """The kinds that there are jobs of."""
+    return sorted(session.scalars(select(Job.kind).where(Job.repository_id.in_(scope)).distinct()))
+
+
+def counts(session: Session, scope: Collection[int], kind: Kind | None = None) -> dict[str, int]:
+    """State -> number of jobs (of the kind), all states."""
     wanted = select(Job.state, func.count()).where(Job.repository_id.in_(scope)).group_by(Job.state)
+    if kind is not None:
+        wanted = wanted.where(Job.kind == kind.value)
     found = {row[0]: row[1] for row in session.execute(wanted)}
     return {state.value: found.get(state.value, 0) for state in JobState}
 

@@ -189,3 +189,31 @@ def test_what_is_over_is_not_shown(world: World) -> None:
     assert repo.installation is not None
     world.github.suspend(repo.installation)
     assert world.person("dev").get(f"/dashboard/reviews/{review}").status_code == 404
+
+
+def test_a_silent_review_beside_open_findings_says_that_nothing_was_new(world: World) -> None:
+    repo = world.repository("silent/models", dev="read")
+    client = world.person("dev")
+
+    def said(findings: int) -> str:
+        review = world.review(repo, github_id=None, findings=findings)
+        return text_of(client.get(f"/dashboard/reviews/{review}"))
+
+    assert "nothing new was worth a comment" in said(1)
+    assert "nothing was worth a comment" in said(0)
+
+
+def test_jobs_of_one_kind(world: World) -> None:
+    repo = world.repository("kinds/models", dev="read")
+    reviewed, asked = world.job(repo), world.job(repo, kind="command")
+    client = world.person("dev")
+    address = f"/dashboard/jobs?repository={repo.id}"
+    page = client.get(f"{address}&kind=command").text
+    assert f"/jobs/{asked}" in page and f"/jobs/{reviewed}" not in page
+    assert "dead (1)" in page and "kind=command&amp;state=dead" in page
+    assert '<option value="command" selected>' in page and '<option value="review">' in page
+    both = client.get(f"{address}&kind=").text
+    assert f"/jobs/{asked}" in both and f"/jobs/{reviewed}" in both
+    found = client.get(f"/dashboard/api/jobs?repository={repo.id}&kind=command").json()
+    assert [job["id"] for job in found["items"]] == [asked]
+    assert client.get(f"{address}&kind=nothing").status_code == 422
