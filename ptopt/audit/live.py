@@ -143,7 +143,7 @@ class Live:
             named[definition].append(site)
             if definition not in functions and definition not in classes:  # most are known
                 self._arrive(holder, definition)
-        for name, sites in summary.mentioned(module).items():
+        for name, sites in summary.mentioned(module, self.modules).items():
             if name not in self.mentions:
                 for holder, method in self._methods.get(name, ()):
                     self._run(holder, method)

@@ -110,6 +110,13 @@ def test_autocast_made_by_a_function_is_decided_by_what_the_function_is_given(au
     assert off.state is State.OFF
 
 
+def test_compile_in_a_method_is_decided_by_the_condition_of_its_call(audited: Auditor) -> None:
+    found = row(audited, "compile")  # `re.compile` is no call of `Task.compile`
+    assert (found.state, found.detail) == (State.OFF, "`torch.compile`: off, default of `--compiled`")
+    asked = TRAIN.replace("if args.compiled:", "if not args.compiled:")
+    assert row(audited, "compile", {"train.py": asked}).state is State.ON
+
+
 def test_an_optimizer_that_needs_data_to_be_named_is_off_by_its_own_option(audited: Auditor) -> None:
     found = row(audited, "fused_optimizer")
     assert (found.state, found.detail) == (State.OFF, "`AdamW` with `fused`: off, default of `--fused-adam`")
