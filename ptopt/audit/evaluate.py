@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ptopt.audit.calling import lineage
+from ptopt.audit.calling import handed_on, lineage
 from ptopt.audit.commands import Commands
 from ptopt.audit.conditions import DEPTH, Answers
 from ptopt.audit.configured import Configured
@@ -320,9 +320,31 @@ class Evaluator(Parameters):
         if held is not None:
             if _changes(*held, expr.attr):
                 return self._unknown(expr, module)
-            later = self._set_from_outside(expr, depth)
+            later = self._set_from_outside(expr, depth) or self._set_by_method(expr, module, held[1], depth)
             return later if later is not None else self.of(held[1], held[0], depth)
         return self._option(expr.attr, expr, module, depth)
+
+    def _set_by_method(
+        self, expr: ast.Attribute, module: Module, first: ast.expr, depth: int
+    ) -> Value | None:
+        """`def enable(self, flag=True): self.flag = flag`: what its calls give it; None where it has none."""
+        if not isinstance(first, ast.Constant) or not isinstance(first.value, bool):
+            return None
+        never: Value | None = None
+        for holder, assign, method in handed_on(self.live, module, expr):
+            given = self.of(assign.value, holder, depth)
+            if not self.live.runs(holder, assign) or (given.known and bool(given.value) is first.value):
+                continue
+            runs = self.runs(assign, holder, depth + 1)
+            if runs.truth is None:
+                return replace(runs, choices=(), passed=())
+            called = self._called(method, holder, depth + 1)
+            if runs.truth:
+                return replace(given, note=called.note or given.note, place=called.place or given.place)
+            never = never or called
+        if never is None or not never.note:
+            return None
+        return Value(True, first.value, never.note, never.place)
 
     def _set_from_outside(self, expr: ast.Attribute, depth: int) -> Value | None:
         """`for layer in layers: layer.flag = flag`: what such an assignment gives `self.flag`, where one class alone has it."""
@@ -347,12 +369,17 @@ class Evaluator(Parameters):
         return self.of(given[0][1], given[0][0], depth)
 
     def held(self, expr: ast.Attribute, module: Module) -> tuple[Module, ast.expr] | None:
-        """What `self.name` is given in its class or in one that it derives from."""
+        """What `self.name` is given in its class or in one that it derives from, in an `__init__` if one does."""
+        later: tuple[Module, ast.expr] | None = None
         for holder, owner in lineage(self.live, module, module.file.index.class_of(expr)):
             value = holder.file.bindings.attribute(owner, expr.attr)
-            if value is not None:
+            if value is None:
+                continue
+            method = holder.file.index.function_of(value)
+            if method is None or method.name == "__init__":
                 return holder, value
-        return None
+            later = later or (holder, value)
+        return later
 
 
 def _changes(module: Module, first: ast.expr, name: str) -> bool:
