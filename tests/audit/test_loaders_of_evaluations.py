@@ -66,9 +66,7 @@ def row(audited: Auditor, key: str, more: dict[str, str]) -> Measure:
 
 
 @pytest.mark.parametrize("key", ["workers", "pin_memory", "persistent_workers"])
-def test_a_loader_that_evaluations_alone_read_does_not_switch_the_row_off(
-    audited: Auditor, key: str
-) -> None:
+def test_a_loader_that_evaluations_alone_read_does_not_switch_the_row_off(audited: Auditor, key: str) -> None:
     assert row(audited, key, {}).state is State.ON
     both = {"data.py": DATA.replace('data["imagenet-val"]', 'data["images"]').replace('"val"', '"all"')}
     assert row(audited, key, both).state is State.OFF
