@@ -11,7 +11,7 @@ from typing import Any
 
 from ptopt.audit.calling import handed_on, lineage
 from ptopt.audit.commands import Commands
-from ptopt.audit.conditions import DEPTH, Answers
+from ptopt.audit.conditions import DEPTH, Answers, of_first_process
 from ptopt.audit.configured import Configured
 from ptopt.audit.known import (
     Value,
@@ -154,12 +154,17 @@ class Evaluator(Parameters):
         return held
 
     def _boolean(self, expr: ast.BoolOp, module: Module, depth: int) -> Value:
-        parts = [self.of(value, module, depth) for value in expr.values]
+        parts = [
+            Value(True, True)
+            if not isinstance(value, ast.BoolOp) and of_first_process(text_of(value))
+            else self.of(value, module, depth)
+            for value in expr.values
+        ]
         decisive = isinstance(expr.op, ast.Or)
         for part in parts:
-            if part.known and bool(part.value) is decisive:
+            if part.truth is decisive:
                 return part
-        unknown = next((part for part in parts if not part.known), None)
+        unknown = next((part for part in parts if part.truth is None), None)
         return replace(unknown, choices=(), passed=()) if unknown else parts[-1]
 
     def _comparison(self, expr: ast.Compare, module: Module, depth: int) -> Value:
@@ -222,7 +227,7 @@ class Evaluator(Parameters):
                 return Value(True, True, "with a GPU", self.place(module, call))
         if last in ("lower", "upper", "strip") and isinstance(call.func, ast.Attribute):
             inner = self.of(call.func.value, module, depth)
-            return replace(inner, value=getattr(inner.value, last)()) if inner.known else inner
+            return inner.mapped(lambda text: getattr(text, last)())
         if name in ("max", "min") and call.args:
             parts = [self.of(a, module, depth) for a in call.args]
             if all(p.known and isinstance(p.value, (int, float)) for p in parts) and len(parts) > 1:
