@@ -49,6 +49,8 @@ class Commands:
             return stated
         shown = ", ".join(dict.fromkeys((str(v.value) or "empty") if v.known else "?" for v in values))
         note = f"{option.shown} differs between {len(values)} commands ({shown})"
+        if not any(v.known for v in values):
+            note = f"{option.shown} is a variable of {stated.place}"
         held = one_of(values, note, stated.place)
         return replace(held, known=False, value=None, note=note, place=stated.place, passed=(), differs=True)
 

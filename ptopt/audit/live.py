@@ -24,7 +24,8 @@ from ptopt.source.index import FUNCTIONS, FunctionNode
 MOST_IN_PACKAGE = 60  # modules of a package that is imported by names in strings
 MOST_MODULES = 400  # of one entry point
 _MODULE_BASES = re.compile(
-    r"(^|\.)(Module|Dataset|IterableDataset|Sampler|BatchSampler|Function|Optimizer|object|ABC|Protocol)$"
+    r"(^|\.)(Module|ModuleDict|ModuleList|Sequential|Dataset|IterableDataset|Sampler|BatchSampler|Function|Optimizer|object|"
+    r"ABC|Protocol)$"
 )
 _MODULE_HOOKS = frozenset({"forward", "backward", "step", "get", "len", "process"})
 _AROUND = re.compile(r"(trainer|callbacks?|loggers?|scheduler|optim\w*|metrics?)$", re.I)

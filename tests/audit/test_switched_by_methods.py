@@ -97,3 +97,19 @@ def test_activation_checkpointing_behind_a_method_is_decided_by_the_option_of_it
 ) -> None:
     found = checkpointing(audited, {"run.sh": "\n".join(lines) + "\n"})
     assert (found.state, detail in found.detail) == (state, True), found
+
+
+def test_a_container_of_modules_is_switched_by_the_repository_alone(audited: Auditor) -> None:
+    contained = NETWORK.replace("class Tower(torch.nn.Module)", "class Tower(torch.nn.ModuleDict)")
+    found = checkpointing(audited, {"network.py": contained})
+    assert (found.state, "default of `--checkpointing`" in found.detail) == (State.OFF, True), found
+
+
+def test_an_option_that_commands_give_by_a_variable_does_not_differ(audited: Auditor) -> None:
+    train = TRAIN.replace('"--checkpointing", action="store_true"', '"--checkpointing", type=int, default=0')
+    line = "python train.py --checkpointing $1\n"
+    found = checkpointing(audited, {"train.py": train, "run.sh": line * 2})
+    assert (found.state, "`--checkpointing` is a variable of run.sh:1" in found.detail) == (
+        State.UNKNOWN,
+        True,
+    )
