@@ -13,7 +13,7 @@ from packaging.version import Version
 from ptopt.audit.critical import is_measure_critical
 from ptopt.audit.halfprecision import obstacle_places, precision_action
 from ptopt.audit.measures.saving import NOTHING_SAVED
-from ptopt.audit.published import worth
+from ptopt.audit.published import PINNED_COPIES, worth
 from ptopt.audit.values import EntryPoint, Gap, Level, Measure, State
 from ptopt.project.added import ADDED
 from ptopt.project.facts import NO_FACTS, ProjectFacts
@@ -218,8 +218,16 @@ def _gap(key: str, level: Level, missing: Sequence[tuple[EntryPoint, Measure]], 
         action = precision_action(action, entries, facts)
         places = tuple(dict.fromkeys((*places[: _MOST_PLACES // 2], *obstacle_places(entries), *places)))
     return Gap(
-        key, missing[0][1].title, level, action, advice.wrong_if, paths, places[:_MOST_PLACES], worth(key)
-    )
+        key, missing[0][1].title, level, action, advice.wrong_if, paths, places[:_MOST_PLACES],
+        worth(_figure_of(key, missing)),
+    )  # fmt: skip
+
+
+def _figure_of(key: str, missing: Sequence[tuple[EntryPoint, Measure]]) -> str:
+    """Which figure holds: copies gain less where all loaders of these scripts pin their batches."""
+    pins = [measure_of(entry, "pin_memory") for entry, _ in missing]
+    pinned = key == "non_blocking" and all(row is not None and row.state is State.ON for row in pins)
+    return PINNED_COPIES if pinned else key
 
 
 def _action(advice: Advice, measures: Sequence[Measure], facts: ProjectFacts) -> str:

@@ -97,24 +97,22 @@ class TrainerArguments:
         if not given:
             return None
         values = {_parsed(text) for _, text in given}
-        launch = given[0][0]
+        place = given[0][0].place_of(name)
         if len(given) < len(launches) and None not in values:  # the rest of them has the default
-            default = self._default(source, name, launch.place)
-            held = [*(Value(True, value, "", launch.place) for value in values), default]
-            both = one_of(held, "", launch.place)
+            default = self._default(source, name, place)
+            held = [*(Value(True, value, "", place) for value in values), default]
+            both = one_of(held, "", place)
             if both.known or both.truth is not None:
-                return replace(both, note=f"`--{name}` of {launch.place}, and by default", place=launch.place)
+                return replace(both, note=f"`--{name}` of {place}, and by default", place=place)
         if len(given) == len(launches) and len({bool(v) for v in values}) == 1 and None not in values:
             if len(values) > 1:
-                return Value(
-                    False, None, f"`--{name}` of the launch scripts", launch.place, choices=tuple(values)
-                )
-            return Value(True, values.pop(), f"`--{name}` of {launch.place}", launch.place)
+                return Value(False, None, f"`--{name}` of the launch scripts", place, choices=tuple(values))
+            return Value(True, values.pop(), f"`--{name}` of {place}", place)
         if None in values:
-            return Value(False, note=f"a variable of {launch.place}", place=launch.place)
+            return Value(False, note=f"a variable of {place}", place=place)
         shown = ", ".join(sorted(map(str, values)))
         return Value(
-            False, place=launch.place,
+            False, place=place,
             note=f"{len(given)} of {len(launches)} launch scripts pass `--{name}` ({shown})",
         )  # fmt: skip
 

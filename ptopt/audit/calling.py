@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from ptopt.audit.live import Live
 from ptopt.audit.modules import Module, dotted_name, text_of
+from ptopt.source.bindings import is_self
 from ptopt.source.index import FunctionNode
 
 _DEEPEST = 12
@@ -79,6 +80,40 @@ def lineage(live: Live, module: Module, cls: ast.ClassDef | None) -> Iterator[tu
             found = live.modules.resolve(holder, dotted_name(base)) if dotted_name(base) else None
             if found is not None and isinstance(found[1], ast.ClassDef):
                 waiting.append((found[0], found[1]))
+
+
+def handed_on(
+    live: Live, module: Module, held: ast.Attribute
+) -> Iterator[tuple[Module, ast.Assign, FunctionNode]]:
+    """The assignments of `self.name` in the class and its bases that give it a parameter of a method, `__init__` left out."""
+    for holder, cls in lineage(live, module, module.file.index.class_of(held)):
+        for node in holder.file.index.attributes_named(held.attr):
+            assign = holder.file.index.parent(node)
+            if not isinstance(assign, ast.Assign) or node not in assign.targets or not is_self(node):
+                continue
+            method = holder.file.index.function_of(assign)
+            if method is None or method.name == "__init__" or holder.file.index.parent(method) is not cls:
+                continue
+            if isinstance(assign.value, ast.Name) and assign.value.id in _parameters(method):
+                yield holder, assign, method
+
+
+def passes_its_own(module: Module, call: ast.Call, given: ast.expr, function: FunctionNode) -> bool:
+    """Does a function of the same name hand a parameter of its own on: `self.parts.enable(flag)` in `enable(self, flag)`?"""
+    outer = module.file.index.function_of(call)
+    derived = function.name == "__init__" or text_of(call.func).startswith("super(")
+    return (
+        outer is not None
+        and outer.name == function.name
+        and not derived  # the call of another class
+        and isinstance(given, ast.Name)
+        and given.id in _parameters(outer)
+    )
+
+
+def _parameters(function: FunctionNode) -> frozenset[str]:
+    arguments = function.args
+    return frozenset(a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs))
 
 
 def _calls_by_alias(module: Module, node: ast.AST) -> Iterator[ast.Call]:

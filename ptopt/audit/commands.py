@@ -47,17 +47,20 @@ class Commands:
             return None
         if all(v.known and v.value == stated.value for v in values):
             return stated
-        shown = ", ".join(dict.fromkeys(str(v.value) if v.known else "?" for v in values))
+        shown = ", ".join(dict.fromkeys((str(v.value) or "empty") if v.known else "?" for v in values))
         note = f"{option.shown} differs between {len(values)} commands ({shown})"
+        if not any(v.known for v in values):
+            note = f"{option.shown} is a variable of {stated.place}"
         held = one_of(values, note, stated.place)
         return replace(held, known=False, value=None, note=note, place=stated.place, passed=(), differs=True)
 
     def _given(self, launch: Launch, name: str, option: Option) -> Value | None:
-        place = launch.place
         if name and f"no_{name}" in launch.options and name not in launch.options:
+            place = launch.place_of(f"no_{name}")
             return Value(True, False, f"`--no-{name}` of {place}", place)
         if not name or name not in launch.options:
             return None
+        place = launch.place_of(name)
         note = f"`--{name}` of {place}"
         found = _parsed(launch.options[name], option)
         return Value(False, note=note, place=place) if found is None else Value(True, found, note, place)

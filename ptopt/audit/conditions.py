@@ -79,7 +79,7 @@ class Conditions(ABC):
         if is_main_test(test):
             return Value(True, True)
         text = text_of(test)
-        if not isinstance(test, ast.BoolOp) and _of_first_process(text):
+        if not isinstance(test, ast.BoolOp) and of_first_process(text):
             return Value(True, True)
         if _is_now_and_then(test) and not self.of(test, module, depth).known:
             return Value(True, True)
@@ -230,7 +230,8 @@ def of_environment(text: str) -> bool:
 
 
 @functools.lru_cache(_REMEMBERED)
-def _of_first_process(text: str) -> bool:
+def of_first_process(text: str) -> bool:
+    """Does the code ask whether it runs in the first of several processes?"""
     return _FIRST_PROCESS.search(text) is not None
 
 

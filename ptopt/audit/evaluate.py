@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ptopt.audit.calling import lineage
+from ptopt.audit.attributes import Attributes
 from ptopt.audit.commands import Commands
-from ptopt.audit.conditions import DEPTH, Answers
+from ptopt.audit.conditions import DEPTH, Answers, of_first_process
 from ptopt.audit.configured import Configured
 from ptopt.audit.known import (
     Value,
@@ -22,7 +22,6 @@ from ptopt.audit.known import (
 from ptopt.audit.live import Live
 from ptopt.audit.modules import Module, dotted_name, text_of
 from ptopt.audit.options import Options
-from ptopt.audit.parameters import Parameters
 from ptopt.source.bindings import is_self
 from ptopt.source.index import FUNCTIONS
 
@@ -50,7 +49,7 @@ _SAME = (
 )  # as true as what they are given
 
 
-class Evaluator(Parameters):
+class Evaluator(Attributes):
     """Evaluates with the options of one entry point."""
 
     def __init__(
@@ -154,12 +153,17 @@ class Evaluator(Parameters):
         return held
 
     def _boolean(self, expr: ast.BoolOp, module: Module, depth: int) -> Value:
-        parts = [self.of(value, module, depth) for value in expr.values]
+        parts = [
+            Value(True, True)
+            if not isinstance(value, ast.BoolOp) and of_first_process(text_of(value))
+            else self.of(value, module, depth)
+            for value in expr.values
+        ]
         decisive = isinstance(expr.op, ast.Or)
         for part in parts:
-            if part.known and bool(part.value) is decisive:
+            if part.truth is decisive:
                 return part
-        unknown = next((part for part in parts if not part.known), None)
+        unknown = next((part for part in parts if part.truth is None), None)
         return replace(unknown, choices=(), passed=()) if unknown else parts[-1]
 
     def _comparison(self, expr: ast.Compare, module: Module, depth: int) -> Value:
@@ -222,7 +226,7 @@ class Evaluator(Parameters):
                 return Value(True, True, "with a GPU", self.place(module, call))
         if last in ("lower", "upper", "strip") and isinstance(call.func, ast.Attribute):
             inner = self.of(call.func.value, module, depth)
-            return replace(inner, value=getattr(inner.value, last)()) if inner.known else inner
+            return inner.mapped(lambda text: getattr(text, last)())
         if name in ("max", "min") and call.args:
             parts = [self.of(a, module, depth) for a in call.args]
             if all(p.known and isinstance(p.value, (int, float)) for p in parts) and len(parts) > 1:
@@ -314,72 +318,6 @@ class Evaluator(Parameters):
         if not held.known or not isinstance(held.value, str):
             return None
         return replace(held, value=held.value.partition(":")[0])
-
-    def _self_attribute(self, expr: ast.Attribute, module: Module, depth: int) -> Value:
-        held = self.held(expr, module)
-        if held is not None:
-            if _changes(*held, expr.attr):
-                return self._unknown(expr, module)
-            later = self._set_from_outside(expr, depth)
-            return later if later is not None else self.of(held[1], held[0], depth)
-        return self._option(expr.attr, expr, module, depth)
-
-    def _set_from_outside(self, expr: ast.Attribute, depth: int) -> Value | None:
-        """`for layer in layers: layer.flag = flag`: what such an assignment gives `self.flag`, where one class alone has it."""
-        owners: set[ast.ClassDef | None] = set()
-        given: list[tuple[Module, ast.expr]] = []
-        for module in self.live.read.values():
-            for node in module.file.index.attributes_named(expr.attr):
-                assign = module.file.index.parent(node)
-                if not isinstance(assign, ast.Assign) or node not in assign.targets:
-                    continue
-                if is_self(node):
-                    owners.add(module.file.index.class_of(node))
-                elif (
-                    isinstance(node.value, ast.Name)
-                    and _is_item(module, node.value)
-                    and self.live.runs(module, node)
-                    and self.runs(node, module).truth is True
-                ):
-                    given.append((module, assign.value))
-        if len(owners) != 1 or len(given) != 1:
-            return None
-        return self.of(given[0][1], given[0][0], depth)
-
-    def held(self, expr: ast.Attribute, module: Module) -> tuple[Module, ast.expr] | None:
-        """What `self.name` is given in its class or in one that it derives from."""
-        for holder, owner in lineage(self.live, module, module.file.index.class_of(expr)):
-            value = holder.file.bindings.attribute(owner, expr.attr)
-            if value is not None:
-                return holder, value
-        return None
-
-
-def _changes(module: Module, first: ast.expr, name: str) -> bool:
-    """Is `self.name` a counter, or nothing until a method gives it something?"""
-    if not isinstance(first, ast.Constant):
-        return False
-    cls = module.file.index.class_of(first)
-    if first.value is None:
-        return any(
-            isinstance(assign := module.file.index.parent(node), ast.Assign)
-            and node in assign.targets
-            and assign.value is not first
-            and module.file.index.class_of(node) is cls
-            for node in module.file.index.attributes_named(name)
-        )
-    return isinstance(first.value, int) and any(
-        isinstance(each.target, ast.Attribute)
-        and each.target.attr == name
-        and module.file.index.class_of(each) is cls
-        for each in module.file.index.of_type(ast.AugAssign)
-    )
-
-
-def _is_item(module: Module, name: ast.Name) -> bool:
-    """Is it one of the things that a loop goes through?"""
-    binding = module.file.bindings.last_before(name)
-    return binding is not None and isinstance(binding.node, ast.For)
 
 
 def _nested(module: Module, node: ast.AST) -> bool:

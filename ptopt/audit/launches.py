@@ -6,7 +6,7 @@ import posixpath
 import re
 import shlex
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
 from ptopt.audit.values import Place
@@ -35,6 +35,7 @@ _LINK = re.compile(
     r"(?:\]\(|href=[\"'])\s*<?(?:https://github\.com/[^/\s]+/[^/\s]+/blob/[^/\s]+/)?([^)\s#>\"']+\.md)\b"
 )
 _OPTION = re.compile(r"--[A-Za-z]|-[A-Za-z]\w+")  # also those of one dash and a whole word
+_OPTION_NAME = re.compile(r"(?<![\w-])--?([A-Za-z][\w.-]*)")
 _OPTIONAL = re.compile(r"\[\s*-[^\]]*\]")  # `[--tag <tag>]` in a command of a page
 _EVALUATES = re.compile(r"^(do_)?(eval|evaluate|evaluation|test|inference|infer|predict|demo)(_only|_mode)?$")
 _MODE_EVALUATES = re.compile(rf"{_EVALUATES.pattern}|^valid(ate|ation)?$")
@@ -50,6 +51,13 @@ class Launch:
     place: Place
     options: Mapping[str, str | bool | None]
     script: str = ""  # the path of the script as the command gives it
+    lines: Mapping[str, int] = field(
+        default_factory=dict
+    )  # of an option, where that is not the first of the command
+
+    def place_of(self, option: str) -> Place:
+        """Where an option stands; of one that a variable holds, where the command begins."""
+        return replace(self.place, line=self.lines.get(option, self.place.line))
 
     @property
     def evaluates(self) -> bool:
@@ -121,7 +129,8 @@ def _commands(text: str) -> str:
 def _of_script(path: str, text: str, page: bool = False) -> list[tuple[str, Launch]]:
     found: list[tuple[str, Launch]] = []
     variables: dict[str, str] = {}
-    for number, line in _logical_lines(text):
+    physical = text.split("\n")
+    for number, end, line in _logical_lines(text):
         assigned = _ASSIGNED.match(line)
         if assigned:
             value = next((g for g in assigned.group("double", "single", "list", "word") if g is not None), "")
@@ -140,7 +149,18 @@ def _of_script(path: str, text: str, page: bool = False) -> list[tuple[str, Laun
         at, script = _started(tokens)
         if at is not None:
             options = _options(tokens[at + 1 :])
-            found.append((PurePosixPath(script).name, Launch(Place(path, number), options, script)))
+            lines = _lines_of(physical, number, end) if end > number else {}
+            found.append((PurePosixPath(script).name, Launch(Place(path, number), options, script, lines)))
+    return found
+
+
+def _lines_of(physical: list[str], first: int, last: int) -> dict[str, int]:
+    """The options of a command over several lines, each with the first line that gives it."""
+    found: dict[str, int] = {}
+    for number in range(first, last + 1):
+        line = physical[number - 1]
+        for option in () if line.lstrip().startswith("#") else _OPTION_NAME.finditer(line):
+            found.setdefault(option[1].replace("-", "_"), number)
     return found
 
 
@@ -154,9 +174,9 @@ def _started(tokens: list[str]) -> tuple[int | None, str]:
     return None, ""
 
 
-def _logical_lines(text: str) -> list[tuple[int, str]]:
-    """Lines joined at a backslash and inside an assignment, each with the number of its first."""
-    lines: list[tuple[int, str]] = []
+def _logical_lines(text: str) -> list[tuple[int, int, str]]:
+    """Lines joined at a backslash and inside an assignment, each with the numbers of its first and its last."""
+    lines: list[tuple[int, int, str]] = []
     start = 1
     parts: list[str] = []
     closes = ""  # what ends an assignment over several lines
@@ -175,10 +195,10 @@ def _logical_lines(text: str) -> list[tuple[int, str]]:
             closes = ""
         parts.append(stripped)
         if not goes_on and not closes:
-            lines.append((start, " ".join(parts)))
+            lines.append((start, number, " ".join(parts)))
             parts = []
     if parts:
-        lines.append((start, " ".join(parts)))
+        lines.append((start, number, " ".join(parts)))
     return lines
 
 

@@ -24,7 +24,8 @@ from ptopt.source.index import FUNCTIONS, FunctionNode
 MOST_IN_PACKAGE = 60  # modules of a package that is imported by names in strings
 MOST_MODULES = 400  # of one entry point
 _MODULE_BASES = re.compile(
-    r"(^|\.)(Module|Dataset|IterableDataset|Sampler|BatchSampler|Function|Optimizer|object|ABC|Protocol)$"
+    r"(^|\.)(Module|ModuleDict|ModuleList|Sequential|Dataset|IterableDataset|Sampler|BatchSampler|Function|Optimizer|object|"
+    r"ABC|Protocol)$"
 )
 _MODULE_HOOKS = frozenset({"forward", "backward", "step", "get", "len", "process"})
 _AROUND = re.compile(r"(trainer|callbacks?|loggers?|scheduler|optim\w*|metrics?)$", re.I)
@@ -143,7 +144,7 @@ class Live:
             named[definition].append(site)
             if definition not in functions and definition not in classes:  # most are known
                 self._arrive(holder, definition)
-        for name, sites in summary.mentioned(module).items():
+        for name, sites in summary.mentioned(module, self.modules).items():
             if name not in self.mentions:
                 for holder, method in self._methods.get(name, ()):
                     self._run(holder, method)

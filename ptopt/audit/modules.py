@@ -154,6 +154,12 @@ class Modules:
         """Does a script of the repository add folders to the path, so that one name is enough to find a module?"""
         return any(b"sys.path.append" in data or b"sys.path.insert" in data for data in self.files.values())
 
+    @cached_property
+    def _parts(self) -> frozenset[str]:
+        """The names of the Python files and of the folders that hold them, packages or not."""
+        paths = [PurePosixPath(path) for path in self.files if path.endswith(".py")]
+        return frozenset(part for path in paths for part in (path.stem, *path.parent.parts))
+
     def _at(self, base: str, parts: tuple[str, ...]) -> str | None:
         folder = "/".join([*([base] if base else []), *parts])
         for path in (f"{folder}.py", f"{folder}/__init__.py" if folder else "__init__.py"):
@@ -165,6 +171,13 @@ class Modules:
         """Is the first part of a module name a folder or file of the repository?"""
         root = name.partition(".")[0]
         return bool(root) and self.find(root, 0, importer) is not None
+
+    def is_of_others(self, module: Module, name: str) -> bool:
+        """Does an import of another package bind the name: `re`, `np`?"""
+        if name not in module.imported:
+            return False
+        level, origin, _ = module.imported[name]
+        return not level and origin.partition(".")[0] not in self._parts
 
     def resolve(self, module: Module, name: str, hops: int = 0) -> tuple[Module, Definition | None] | None:
         """What a dotted name means in a module: a definition of the repository, or a module of it (None as the second).

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ptopt.audit.calling import callers, partials
+from ptopt.audit.calling import callers, partials, passes_its_own
 from ptopt.audit.commands import Commands
 from ptopt.audit.configured import Configured
 from ptopt.audit.known import Value, one_of, position_of
@@ -42,26 +42,32 @@ class Parameters(OptionValues):
 
     def _passed(self, function: FunctionNode, name: str, module: Module, depth: int) -> Value:
         values: list[Value] = []
+        handed: list[tuple[ast.expr, Module]] = []  # by parts of the same name, which say nothing new
         position = position_of(function, name)
         for other, call, shift in callers(self.live, function, module):
             given = {k.arg: k.value for k in call.keywords}
             at = None if position is None else position - shift
-            if name in given:
-                values.append(self.of(given[name], other, depth))
+            stated = given.get(name)
+            if stated is None and at is not None and 0 <= at < len(call.args):
+                stated = None if any(isinstance(a, ast.Starred) for a in call.args) else call.args[at]
+            if stated is not None:
+                if passes_its_own(other, call, stated, function):
+                    handed.append((stated, other))
+                else:
+                    values.append(self.of(stated, other, depth))
             elif (through := self._passed_through(name, other, call, depth)) is not None:
                 values.append(through)
             elif any(isinstance(a, ast.Starred) for a in call.args):
                 values.append(
                     Value(False, note=f"`*` at {self.place(other, call)}", place=self.place(other, call))
                 )
-            elif at is not None and 0 <= at < len(call.args):
-                values.append(self.of(call.args[at], other, depth))
             elif None in given:
                 passed = self._unpacked(name, given[None], other, call, depth)
                 own = self._default(function, name, module, depth)
                 values.append(own if own.known and passed.note.startswith(OF_LIBRARY) else passed)
             else:
                 values.append(self._default(function, name, module, depth))
+        values = values or [self.of(expr, other, depth) for expr, other in handed]
         for other, call, shift in partials(self.live, function, module):
             bound = {k.arg: k.value for k in call.keywords}.get(name)
             at = 0 if position is None else position - shift

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ptopt.findings import Impact
 from ptopt.impact import of_rule
 
+PINNED_COPIES = "non_blocking, pinned"  # the row `non_blocking`, where the loader pins its batches
 _TUNING = "https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"
 _OWN: dict[str, tuple[Impact, ...]] = {
     "compile": (
@@ -44,6 +45,7 @@ _RULES: dict[str, tuple[str, ...]] = {
     "pin_memory": ("loader-without-pinning",),
     "persistent_workers": ("workers-restarted-each-epoch",),
     "non_blocking": ("batch-copy-waits",),
+    PINNED_COPIES: ("blocking-copy-from-pinned-loader",),
     "fused_optimizer": ("optimizer-not-fused",),
     "cudnn_benchmark": ("cudnn-autotune-off",),
     "evaluation": ("evaluation-records-graph",),

@@ -37,12 +37,13 @@ class Summary:
             [] if _BY_NAME.isdisjoint(self.called) else [c for c in self.calls if called_name(c) in _BY_NAME]
         )
 
-    def mentioned(self, module: Module) -> dict[str, list[Site]]:
-        """The attributes by name, each with where it stands."""
+    def mentioned(self, module: Module, modules: Modules) -> dict[str, list[Site]]:
+        """The attributes by name, each with where it stands; not those of packages of others, such as `re.compile`."""
         if self._mentioned is None:
             self._mentioned = {}
             for name, node in self.attributes:
-                self._mentioned.setdefault(name, []).append((module, node))
+                if not modules.is_of_others(module, dotted_name(node).partition(".")[0]):
+                    self._mentioned.setdefault(name, []).append((module, node))
         return self._mentioned
 
     def reached(self, module: Module, modules: Modules) -> list[tuple[Module, ast.AST | None, Site]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
@@ -10,6 +11,7 @@ from ptopt.audit.measures.running import RECORDS_GRAPH
 from ptopt.audit.values import EntryPoint, Gap, Level, Measure, Place, State, Weighed
 from ptopt.findings import Finding, Severity
 
+_LINE = re.compile(r"\bline \d+")
 _ORDER = {level: number for number, level in enumerate(Level)}
 _OF_ACCUMULATION = ("accumulation-syncs-every-micro-batch",)
 _EACH_STEP = ("often:step", "often:layer", "often:element")
@@ -58,11 +60,15 @@ def _of_unknown_frequency(features: Mapping[str, float]) -> bool:
 
 
 def folded(findings: Iterable[Weighed]) -> tuple[Weighed, ...]:
-    """Each statement once, at the first place where it is made: a repository can have a dozen workflows of one form."""
+    """Each statement once, at the first place where it is made: a repository can have a dozen workflows of one form. The lines
+    that statements name may differ.
+    """
     groups: dict[tuple[str, str, Level, str], list[Weighed]] = {}
     for each in findings:
         finding = each.finding
-        groups.setdefault((finding.rule, finding.message, each.level, each.reason), []).append(each)
+        groups.setdefault(
+            (finding.rule, _LINE.sub("line", finding.message), each.level, each.reason), []
+        ).append(each)
     return tuple(
         replace(group[0], also=tuple(place for each in group for place in _files(each.finding))[1:])
         for group in groups.values()

@@ -16,7 +16,9 @@ from ptopt.audit.measures import ALL, TOO_MUCH_WORK
 from ptopt.audit.nearest import NearestFacts
 from ptopt.audit.published import worth
 from ptopt.audit.values import Level, State
+from ptopt.impact import of_rule
 from ptopt.project.facts import NO_FACTS
+from ptopt.report.audit.text import outcome
 from tests.audit.conftest import Auditor
 from tests.audit.test_measures import LOADER, script
 from tests.hostile import PROGRAMS
@@ -214,3 +216,55 @@ def test_no_tree_outlives_an_audit(audited: Auditor, monkeypatch: pytest.MonkeyP
     finally:
         gc.enable()
     assert len(trees) >= 2 and left == 0
+
+
+def test_the_same_statement_in_several_files_is_made_once_though_the_lines_differ(audited: Auditor) -> None:
+    code = """\
+        {more}import torch
+        from accelerate import Accelerator
+
+        class Trainer:
+            def __init__(self, model, optimizer, loader):
+                self.accelerator = Accelerator()
+                self.model, self.optimizer = self.accelerator.prepare(model, optimizer)
+                self.loader = loader
+
+            def train(self, every):
+                for i, x in enumerate(self.loader):
+                    loss = self.model(x).sum()
+                    self.accelerator.backward(loss / every)
+                    if (i + 1) % every == 0:
+                        self.optimizer.step()
+                        self.optimizer.zero_grad()
+        """
+    files = {
+        f"{name}.py": code.replace("{more}", "import math\n        " * i) for i, name in enumerate("abc")
+    }
+    found = audited(files)
+    (only,) = (w for w in found.findings if w.finding.name == "accumulation-syncs-every-micro-batch")
+    assert [place.path for place in only.also] == ["b.py", "c.py"]
+    assert "`with self.accelerator.no_sync(self.model)`" in only.finding.message
+    assert "A file counts that trains when it is started" in outcome(found)  # three libraries, no script
+
+
+@pytest.mark.parametrize(
+    ("pinned", "rule"), [("True", "blocking-copy-from-pinned-loader"), ("False", "batch-copy-waits")]
+)
+def test_the_figure_of_copies_is_that_of_the_rule_for_the_loader(
+    audited: Auditor, pinned: str, rule: str
+) -> None:
+    code = f"""\
+        import torch
+        from torch.utils.data import DataLoader
+
+        model = torch.nn.Linear(64, 64).cuda()
+        optimizer = torch.optim.AdamW(model.parameters())
+        loader = DataLoader(Images("train"), num_workers=4, pin_memory={pinned})
+        for x in loader:
+            x = x.cuda()
+            optimizer.zero_grad()
+            model(x).sum().backward()
+            optimizer.step()
+        """
+    (gap,) = (gap for gap in audited({"train.py": code}).gaps if gap.key == "non_blocking")
+    assert {impact.high for impact in gap.impact} == {i.high for i in of_rule(rule) if i.device == "cuda"}

@@ -430,7 +430,7 @@ def test_a_command_of_a_readme_sets_an_option(audited: Auditor) -> None:
     text = "Start it:\n\n```\ntorchrun --nproc_per_node=4 train.py \\\n    --bf16 True \\\n    --output_dir out\n```\n"
     files = {"train.py": TRAINER, "README.md": text}
     found = {m.key: m for m in audited(files).entries[0].measures}
-    assert (found["precision"].state, str(found["precision"].evidence[0])) == (ON, "README.md:4")
+    assert (found["precision"].state, str(found["precision"].evidence[0])) == (ON, "README.md:5")
 
 
 def test_the_rest_of_a_command_line_is_no_value(audited: Auditor) -> None:

@@ -284,7 +284,7 @@ def test_a_command_line_of_transformers_has_the_defaults_of_the_library(audited:
 def test_a_launch_script_sets_an_option(audited: Auditor) -> None:
     command = "set -e\npython train.py \\\n    --output_dir out \\\n    --bf16 True\n"
     found = measure(audited, "precision", TRAINER, run__sh=command)
-    assert (found.state, str(found.evidence[0])) == (ON, "run.sh:2")
+    assert (found.state, str(found.evidence[0])) == (ON, "run.sh:4")
 
 
 def test_launch_scripts_that_differ_do_not_answer(audited: Auditor) -> None:

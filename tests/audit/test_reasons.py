@@ -110,8 +110,37 @@ def test_autocast_made_by_a_function_is_decided_by_what_the_function_is_given(au
     assert off.state is State.OFF
 
 
+def test_compile_in_a_method_is_decided_by_the_condition_of_its_call(audited: Auditor) -> None:
+    found = row(audited, "compile")  # `re.compile` is no call of `Task.compile`
+    assert (found.state, found.detail) == (State.OFF, "`torch.compile`: off, default of `--compiled`")
+    asked = TRAIN.replace("if args.compiled:", "if not args.compiled:")
+    assert row(audited, "compile", {"train.py": asked}).state is State.ON
+
+
 def test_an_optimizer_that_needs_data_to_be_named_is_off_by_its_own_option(audited: Auditor) -> None:
     found = row(audited, "fused_optimizer")
     assert (found.state, found.detail) == (State.OFF, "`AdamW` with `fused`: off, default of `--fused-adam`")
     asked = TRAIN.replace("fused=args.fused_adam", "fused=True")
     assert row(audited, "fused_optimizer", {"train.py": asked}).state is State.ON
+
+
+def test_commands_that_differ_in_a_path_agree_that_something_is_saved(audited: Auditor) -> None:
+    lines = "".join(f"python train.py --logs {path}\n" for path in ("./logs/", "/scratch/logs/"))
+    assert row(audited, "saving", {"run.sh": lines}).state is State.ON
+    lines += "python train.py --logs none\n"
+    found = row(audited, "saving", {"run.sh": lines})
+    assert (found.state, "`--logs` differs between 3 commands" in found.detail) == (State.UNKNOWN, True)
+
+
+def test_micro_batches_whose_backward_pass_is_in_a_function_are_decided_by_their_option(
+    audited: Auditor,
+) -> None:
+    found = row(audited, "accumulation")
+    assert found.detail == "`args.accum_freq` micro-batches a step: off, default of `--accum-freq`"
+    several = row(audited, "accumulation", {"run.sh": "python train.py --accum-freq 4\n"})
+    assert several.state is State.ON
+
+
+def test_the_evidence_of_an_option_is_its_line_in_a_command_over_several(audited: Auditor) -> None:
+    found = row(audited, "workers", {"run.sh": "python train.py \\\n  --logs ./logs/ \\\n  --workers 6\n"})
+    assert [str(place) for place in found.evidence][-1] == "run.sh:3"

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ptopt.audit.arguments import TrainerArguments, keyword_value, lightning_argument
+from ptopt.audit.calling import callers
 from ptopt.audit.known import Value
 from ptopt.audit.modules import Module, text_of
 from ptopt.audit.setup import Candidate, Setup
@@ -36,8 +37,9 @@ def accumulation(setup: Setup) -> Measure:
         if value.known and value.value != 1 or not value.known:
             return _steps(key, title, value)
     found = list(_guards(setup))
-    if found and all(c.value.truth is None for c in found):
-        stated = _stated_ones(setup) or _asked_for(setup)
+    open_ = [c for c in found if c.value.truth is None]
+    if open_ and not any(c.value.truth for c in found):
+        stated = _stated_ones(setup) or (_asked_for(setup) if len(open_) == len(found) else None)
         if stated is not None:
             return _steps(key, title, stated)
     if not found and (asked := _asked_for(setup)) is not None:
@@ -125,9 +127,7 @@ def _above_one(value: Value) -> Value:
 
 def _inner_loops(setup: Setup) -> Iterator[Candidate]:
     """`for _ in range(accumulate): ...backward()`, with the step of the optimizer behind the loop"""
-    for module, call in setup.calls("backward"):
-        if not module.file.context.is_training_mark(call):
-            continue
+    for module, call in _backward_calls(setup):
         loop = next(module.file.index.loops_of(call), None)
         if not isinstance(loop, ast.For) or not isinstance(loop.iter, ast.Call):
             continue
@@ -146,6 +146,19 @@ def _inner_loops(setup: Setup) -> Iterator[Candidate]:
         elif value.environment or isinstance(number, ast.Name):
             value = Value(True, True, "by the sizes of the batch", value.place)
         yield setup.site(module, call, f"`{text_of(number)}` micro-batches a step", value)
+
+
+def _backward_calls(setup: Setup) -> Iterator[tuple[Module, ast.Call]]:
+    """The backward calls of the training; of one in a function without a loop, `def backward(loss, scaler)`, its calls."""
+    for module, call in setup.calls("backward"):
+        if not module.file.context.is_training_mark(call):
+            continue
+        yield module, call
+        function = module.file.index.function_of(call)
+        if function is not None and next(module.file.index.loops_of(call), None) is None:
+            for other, outer, _ in callers(setup.live, function, module):
+                if outer is not call:
+                    yield other, outer
 
 
 def _test_of(module: Module, guard: ast.If) -> ast.expr:

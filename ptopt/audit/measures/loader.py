@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ptopt.audit.arguments import TrainerArguments, lightning_argument
-from ptopt.audit.calling import lineage
+from ptopt.audit.calling import callers, lineage
 from ptopt.audit.known import Value, agreed
 from ptopt.audit.measures.endless import is_endless
 from ptopt.audit.modules import Module, text_of
@@ -25,6 +25,7 @@ _COUNTS_CPUS = re.compile(r"cpu_count|sched_getaffinity")
 _SAMPLES = re.compile(r"^(sampl(e|ing)|generate|inference)")
 _TRAIN = re.compile(r"train|\btr_", re.I)
 _FOREIGN = re.compile(r"^(nvidia|webdataset|ffcv|tensorflow_datasets)$")
+_DEEPEST = 3  # calls of calls that lead to a loader
 _POSITIONS = {"num_workers": 5, "pin_memory": 7}
 
 
@@ -80,7 +81,31 @@ def _loaders(setup: Setup) -> list[_Loader]:
     found += [(loader, _about(loader.module, loader.call)) for loader in _of_libraries(setup)]
     training = [loader for loader, text in found if _TRAIN.search(text)]
     neutral = [loader for loader, text in found if not _TRAIN.search(text) and not _EVAL.search(text)]
-    return training or neutral
+    return training or [each for each in neutral if not _is_for_evaluation(setup, each.module, each.call)]
+
+
+def _is_for_evaluation(setup: Setup, module: Module, node: ast.AST, depth: int = 0) -> bool:
+    """Do evaluations alone lead to the function that makes the loader, or calls that say so: `data["val"] = make("val")`?"""
+    function = setup.live.outermost(module, node)
+    if function is None or depth > _DEEPEST:
+        return False
+    if module.file.context.is_eval_function(function):
+        return True
+    found = [(other, call) for other, call, _ in callers(setup.live, function, module)]
+    return bool(found) and all(
+        _says_evaluation(other, call) or _is_for_evaluation(setup, other, call, depth + 1)
+        for other, call in found
+    )
+
+
+def _says_evaluation(module: Module, call: ast.Call) -> bool:
+    """By the name of what it makes, or by a text that it is given."""
+    statement = module.file.index.statement_of(call)
+    targets = [text_of(t) for t in statement.targets] if isinstance(statement, ast.Assign) else []
+    given = (*call.args, *(k.value for k in call.keywords))
+    texts = [a.value for a in given if isinstance(a, ast.Constant) and isinstance(a.value, str)]
+    named = " ".join([*targets, *texts])
+    return bool(_EVAL.search(named)) and not _TRAIN.search(named)
 
 
 def _of_libraries(setup: Setup) -> list[_Loader]:
@@ -264,7 +289,7 @@ def _without(setup: Setup, key: str, title: str) -> Measure:
 
 
 def _shown(value: Value) -> str:
-    return " or ".join(dict.fromkeys(map(str, value.choices[:4]))) if value.choices else str(value.value)
+    return " or ".join([*dict.fromkeys(map(str, value.choices))][:4]) if value.choices else str(value.value)
 
 
 def _note(value: Value) -> str:

@@ -6,6 +6,7 @@ import ast
 import re
 
 from ptopt.audit.arguments import TrainerArguments
+from ptopt.audit.calling import callers
 from ptopt.audit.live import Live
 from ptopt.audit.modules import Module, text_of
 from ptopt.audit.setup import Candidate, Setup
@@ -13,6 +14,7 @@ from ptopt.audit.values import Measure, Place, State
 from ptopt.source.file import remembered
 from ptopt.source.index import LOOPS, FunctionNode
 
+_DEEPEST = 3  # calls of calls that lead to an evaluation
 _BY_FRAMEWORK = ("transformers", "TRL", "Lightning")
 RECORDS_GRAPH = "an evaluation records the graph"
 _EVAL_NAME = re.compile(
@@ -25,7 +27,7 @@ _MONITORS = {
 }  # fmt: skip
 _FORWARD = re.compile(
     r"(^|\.)(\w*model|net|network|generator|module|encoder|policy|unet|backbone|classifier)\w*"
-    r"(\.module)?(\.(forward|infer|generate|sample|predict|encode|decode|loss))?\(",
+    r"(\.module)?(\.(forward|infer|generate|sample|predict|(en|de)code(_\w+)?|loss))?\(",
     re.I,
 )
 
@@ -60,7 +62,8 @@ def evaluation(setup: Setup) -> Measure:
     graph: list[Place] = []
     free: list[Place] = []
     for function, module in setup.live.functions.items():
-        if not _EVAL_NAME.search(function.name) or module.file.context.trains(function):
+        trains = module.file.context.trains(function)
+        if trains or not (_EVAL_NAME.search(function.name) or _is_part_of_one(setup, function, module)):
             for call in _in_evaluation_loops(module, function):
                 off = module.file.context.grad_off(call) or _ends_the_graph(call, setup)
                 (free if off else graph).append(setup.place(module, call))
@@ -84,15 +87,39 @@ def evaluation(setup: Setup) -> Measure:
     return setup.not_applicable(key, title, "no evaluation in the code that runs")
 
 
-def _called_without_graph(setup: Setup, function: FunctionNode) -> bool:
-    """Do all calls of the function stand under `no_grad`?"""
+def _is_part_of_one(setup: Setup, function: FunctionNode, module: Module, depth: int = 0) -> bool:
+    """Is the network called in it, for evaluations alone: `features_of(model, loader)`?"""
+    if depth > _DEEPEST or (not depth and _forward_in_loop(module, function) is None):
+        return False
+    outer = [
+        (other, other.file.index.function_of(call))
+        for other, call, _ in callers(setup.live, function, module)
+    ]
+    return bool(outer) and all(
+        caller is not None
+        and caller is not function
+        and (other.file.context.is_eval_function(caller) or _is_part_of_one(setup, caller, other, depth + 1))
+        for other, caller in outer
+    )
+
+
+def _called_without_graph(setup: Setup, function: FunctionNode, depth: int = 0) -> bool:
+    """Do all calls of the function stand under `no_grad`, or in functions of which that holds?"""
     calls = [
         (other, call)
         for other, node in setup.live.sites.get(function, [])
         if isinstance(call := other.file.index.parent(node), ast.Call)
         and setup.runs(other, call).truth is not False
     ]
-    return bool(calls) and all(other.file.context.grad_off(call) for other, call in calls)
+    return bool(calls) and all(
+        other.file.context.grad_off(call)
+        or (
+            depth < _DEEPEST
+            and (caller := other.file.index.function_of(call)) is not None
+            and _called_without_graph(setup, caller, depth + 1)
+        )
+        for other, call in calls
+    )
 
 
 def _forward_in_loop(module: Module, function: FunctionNode) -> ast.Call | None:

@@ -19,6 +19,11 @@ _OTHER_CODE = "the published figures are of other code: measure it"
 _NAMED = 4
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z`])")
 
+_WHAT_COUNTS = (
+    "A file counts that trains when it is started: its main block, or code at its top, leads to a backward pass or to the call "
+    "of a trainer. Of a library, audit a project that trains with it"
+)
+
 
 def no_figure(finding: Finding) -> str:
     """What to say of a finding without a figure: that of a CPU, where the rule has no other."""
@@ -31,7 +36,7 @@ def no_figure(finding: Finding) -> str:
 def outcome(audit: Audit) -> str:
     """One line: what was looked at, and what was found."""
     if not audit.entries:
-        return f"No training script found in {count(audit.files, 'Python file')}"
+        return f"No training script found in {count(audit.files, 'Python file')}. {_WHAT_COUNTS}"
     levels = ", ".join(f"{number_of(audit, level)} {level}" for level in Level)
     return f"{count(len(audit.entries), 'training script')} in {count(audit.files, 'Python file')}: {levels}"
 

@@ -22,6 +22,8 @@ _HANDLED = re.compile(
 _DISTRIBUTED = re.compile(
     r"DistributedDataParallel|\bddp\b|is_distributed|distributed_model|world_size|local_rank", re.I
 )
+_ACCELERATOR = re.compile(r"(\w+\.)*accelerator")
+_MODEL = re.compile(r"(\w+\.)*\w*(model|net|network|transformer|unet|module|generator|encoder)", re.I)
 _ACCUMULATES = re.compile(r"accum|update_freq|micro_batches|optimizer_period", re.I)
 _WRAPS = re.compile(
     r"^(create|make|wrap|build|get|setup|to|prepare)_(ddp|distributed_data_parallel)(_model)?$"
@@ -281,7 +283,7 @@ class AccumulationSyncsEveryMicroBatch(Rule):
         accelerate = wrapper is not None and _qualified(wrapper, file).rpartition(".")[2] == "Accelerator"
         if accelerate and bypasses_prepare(node, file):
             return
-        context = "accelerator.no_sync(model)" if accelerate else "model.no_sync()"
+        context = f"{_accelerator(node)}.no_sync({_prepared(file)})" if accelerate else "model.no_sync()"
         shown = (
             "the optimizer steps"
             if step is not None
@@ -381,6 +383,23 @@ def _wrapper(file: SourceFile) -> ast.Call | None:
             handled = keyword_of(call, "gradient_accumulation_steps") is not None
             return call if not handled and _prepares(file) else None
     return None
+
+
+def _accelerator(backward: ast.Call) -> str:
+    """The object whose `backward` it is, as the code names it: `self.accelerator`."""
+    held = ast.unparse(backward.func.value) if isinstance(backward.func, ast.Attribute) else ""
+    return held if _ACCELERATOR.fullmatch(held) else "accelerator"
+
+
+def _prepared(file: SourceFile) -> str:
+    """The model that `prepare` gives back, as the code names it: the first of its results."""
+    for assign in file.index.of_type(ast.Assign):
+        if isinstance(assign.value, ast.Call) and called_name(assign.value) == "prepare":
+            target = assign.targets[0]
+            first = ast.unparse(target.elts[0] if isinstance(target, ast.Tuple) and target.elts else target)
+            if _MODEL.fullmatch(first):
+                return first
+    return "model"
 
 
 def _prepares(file: SourceFile) -> bool:

@@ -1,0 +1,78 @@
+"""Rows of the training loader say nothing of loaders that evaluations alone read."""
+
+from __future__ import annotations
+
+import pytest
+
+from ptopt.audit.values import Measure, State
+from tests.audit.conftest import Auditor
+
+DATA = """
+    from torch.utils.data import DataLoader
+
+    def images(split, args):
+        return DataLoader(Folder(args.root, split), batch_size=64)
+
+    def captions(args):
+        return DataLoader(
+            Captions(args.root), num_workers=args.workers, pin_memory=True, persistent_workers=True
+        )
+
+    def get_data(args):
+        data = {}
+        data["captions"] = captions(args)
+        data["imagenet-val"] = images("val", args)
+        return data
+"""
+NEIGHBOURS = """
+    import torch
+    from torch.utils.data import DataLoader
+
+    def bank_loader(dataset):
+        return DataLoader(dataset, batch_size=64)
+
+    @torch.no_grad()
+    def neighbour_eval(model, bank):
+        return [model(x) for x in bank_loader(bank)]
+"""
+TRAIN = """
+    import argparse
+    import torch
+    from data import get_data
+    from neighbours import neighbour_eval
+
+    def main():
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--root")
+        parser.add_argument("--workers", type=int, default=4)
+        args = parser.parse_args()
+        model = torch.nn.Linear(64, 64)
+        optimizer = torch.optim.AdamW(model.parameters())
+        data = get_data(args)
+        for x in data["captions"]:
+            optimizer.zero_grad()
+            model(x).sum().backward()
+            optimizer.step()
+        neighbour_eval(model, Bank(args.root))
+
+    if __name__ == "__main__":
+        main()
+"""
+FILES = {"data.py": DATA, "neighbours.py": NEIGHBOURS, "train.py": TRAIN}
+
+
+def row(audited: Auditor, key: str, more: dict[str, str]) -> Measure:
+    return next(each for each in audited(FILES | more).entries[0].measures if each.key == key)
+
+
+@pytest.mark.parametrize("key", ["workers", "pin_memory", "persistent_workers"])
+def test_a_loader_that_evaluations_alone_read_does_not_switch_the_row_off(audited: Auditor, key: str) -> None:
+    assert row(audited, key, {}).state is State.ON
+    both = {"data.py": DATA.replace('data["imagenet-val"]', 'data["images"]').replace('"val"', '"all"')}
+    assert row(audited, key, both).state is State.OFF
+
+
+def test_the_number_of_workers_names_each_value_that_the_commands_give(audited: Auditor) -> None:
+    lines = "".join(f"python train.py --workers {n}\n" for n in (6, 6, 6, 6, 8))
+    found = row(audited, "workers", {"run.sh": lines})
+    assert (found.state, "`num_workers` is 6 or 8" in found.detail) == (State.ON, True), found
