@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 
 from benchmarks.learning.rows import Candidate, family_of
@@ -16,6 +16,7 @@ from feedback.signals import SignalKind
 
 _START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 _ANSWERED = 0.6  # of the comments get an answer
+_OVERDUE = 1_000  # votes on other rules, after which people are asked about the most doubtful finding, too
 _MERGED = 0.4  # of the welcome ones: the suggestion is merged; the others get a verdict or a reaction
 
 
@@ -70,12 +71,21 @@ class Repository:
         self._opinions: dict[tuple[str, str], Opinion] = {}
         self._filters: defaultdict[str, wanted.RuleFilter] = defaultdict(wanted.RuleFilter)
         self._votes = 0  # of those who may write
+        self._told_at = -1  # the number of these when the reviewer was told that minds changed
         self.pull = 0
 
     def state(self) -> RepositoryState:
-        """What the review knows: the same as of all votes at once."""
+        """What the review knows: the same as of all votes at once, and what it was told."""
         estimates = {rule: rule_filter.estimate(self._votes) for rule, rule_filter in self._filters.items()}
+        for rule, estimate in estimates.items():
+            if self._votes - estimate.unasked <= self._told_at:
+                estimates[rule] = replace(estimate, unasked=_OVERDUE)
         return state_of(self._opinions.values(), estimates, family_of)
+
+    def tell(self) -> None:
+        """The reviewer learns that minds changed, not about which rules: it asks at once about each one that is quiet, until somebody
+        who may write answers."""
+        self._told_at = self._votes
 
     def useful(self, one: Candidate) -> bool:
         return one.useful and one.rule not in self.unwanted

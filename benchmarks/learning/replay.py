@@ -167,11 +167,16 @@ def learning(
 
 
 def drift(
-    by_repo: Mapping[str, Sequence[Candidate]], seeds: Sequence[int], least: float, *, returns: bool
+    by_repo: Mapping[str, Sequence[Candidate]],
+    seeds: Sequence[int],
+    least: float,
+    *,
+    returns: bool,
+    told: bool = False,
 ) -> tuple[Tally, list[Tally]]:
     """After 200 events people change their minds about a third of the rules that find what is useful: they do not want
     them any more, or, with `returns`, want them from then on. First the tally of people who never thought otherwise, at as
-    many events; then that at numbers of events after the drift."""
+    many events; then that at numbers of events after the drift. `told`: the reviewer knows when, which no review can."""
     settled, after = Tally(), [Tally() for _ in _AFTER_DRIFT]
     changing = repositories(by_repo, seeds, HONEST)
     for (repository, candidates), (fresh, _) in zip(
@@ -186,6 +191,8 @@ def drift(
         repository.unwanted = changed - now
         for _ in run(repository, candidates, least, [_DRIFT_AT]):
             repository.unwanted = now
+        if told:
+            repository.tell()
         for tally, current in zip(after, run(repository, candidates, least, _AFTER_DRIFT), strict=True):
             tally.add(repository, current.learned(), candidates, least)
     return settled, after
@@ -302,17 +309,20 @@ def main(arguments: Sequence[str]) -> int:
         f"\n{'broad, events after a change of minds':42}{'settled':>13}"
         + "".join(f"{n:>13}" for n in _AFTER_DRIFT)
     )
-    recovered = {}
+    recovered: dict[str, list[float]] = {}
+    at_best: dict[str, list[float]] = {}
+    at_50 = _AFTER_DRIFT.index(50)
     for name, returns, what, share_of in (
         ("a third of the rules unwanted", False, "unwanted: addressed", _addressed_of),
         ("a third of the rules wanted again", True, "wanted again: found", _found_of),
     ):
-        drifts = [drift(by_repo, [seed], 0.0, returns=returns) for seed in seeds]
-        settled = sum((first for first, _ in drifts), Tally())
-        after = [sum(column, Tally()) for column in zip(*(then for _, then in drifts), strict=True)]
-        at_50 = _AFTER_DRIFT.index(50)
-        recovered[what] = [share_of(first, then[at_50]) for first, then in ((settled, after), *drifts)]
-        print(f"{name:42}" + "".join(f"{t.addressed:8.0%}/{t.lost:4.0%}" for t in (settled, *after)))
+        for told, shares in ((False, recovered), (True, at_best)):
+            drifts = [drift(by_repo, [seed], 0.0, returns=returns, told=told) for seed in seeds]
+            settled = sum((first for first, _ in drifts), Tally())
+            after = [sum(column, Tally()) for column in zip(*(then for _, then in drifts), strict=True)]
+            shares[what] = [share_of(first, then[at_50]) for first, then in ((settled, after), *drifts)]
+            line = "  oracle that knows when" if told else name
+            print(f"{line:42}" + "".join(f"{t.addressed:8.0%}/{t.lost:4.0%}" for t in (settled, *after)))
     print(f"\n{'attack':46}{'runs':>6}{'lose a good rule':>18}{'addressed':>11}{'lost':>6}")
     harmed = {}
     for attack in ATTACKS:
@@ -351,6 +361,9 @@ def main(arguments: Sequence[str]) -> int:
         ),
     )
     print()
+    for what, (share, *in_runs) in at_best.items():
+        name = f"oracle that knows when: 50 events after rules became {what}"
+        print(f"{name:75}{share:>8.1%}{_within(in_runs):>7}")
     for what, value, within, bar, reached in bars:
         print(f"{what:75}{value:>8}{within:>7}   bar {bar:8} {'reached' if reached else 'MISSED'}")
     print("±: 95 % over people and chance, the repositories being what they are")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -47,6 +48,15 @@ def test_what_is_unwanted_from_now_on_becomes_quiet() -> None:
     settled, (at_once, *_, later) = replay.drift({"a/b": [*GOOD, *BAD]}, range(1), 0.0, returns=False)
     assert settled.good == at_once.good == later.good == 0  # there is nothing left that they want
     assert later.shown < at_once.shown
+
+
+def test_who_is_told_that_minds_changed_asks_at_once() -> None:
+    """About each quiet rule until somebody answers; nothing is different before, or for the settled."""
+    again = {"a/b": [*(replace(one, useful=True) for one in BAD[:4]), *GOOD]}
+    alone, told = (replay.drift(again, range(12), 0.0, returns=True, told=told) for told in (False, True))
+    assert told[0] == alone[0]
+    assert alone[1][0].lost > 0.3 > told[1][1].lost
+    assert told[1][1].lost < alone[1][1].lost  # ten events later
 
 
 def test_of_which_rules_findings_are_lost() -> None:
