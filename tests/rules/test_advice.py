@@ -90,3 +90,18 @@ def test_what_does_not_wait_is_no_other_wait_of_the_iteration() -> None:
     code = "image = logits.cpu().numpy()\n            found.append(psnr(image, y).item())"
     (said,) = messages("host-copy-every-step", COLLECTED.format(code))
     assert "also waits" not in said
+
+
+THRESHOLD = """
+    def masks(logits: torch.Tensor, threshold: float):
+        return torch.sigmoid(logits) > {}
+"""
+
+
+def test_a_threshold_that_may_be_zero_or_one_is_moved_by_a_function_that_takes_both() -> None:
+    (named,) = messages("sigmoid-before-threshold", THRESHOLD.format("threshold"))
+    assert "`torch.logit(torch.as_tensor(threshold))`" in named
+    (half,) = messages("sigmoid-before-threshold", THRESHOLD.format("0.5"))
+    assert "itself with `0`" in half
+    assert not messages("sigmoid-before-threshold", THRESHOLD.format("1.0"))
+    assert not messages("sigmoid-before-threshold", THRESHOLD.format("2"))
