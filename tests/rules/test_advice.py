@@ -105,3 +105,10 @@ def test_a_threshold_that_may_be_zero_or_one_is_moved_by_a_function_that_takes_b
     assert "itself with `0`" in half
     assert not messages("sigmoid-before-threshold", THRESHOLD.format("1.0"))
     assert not messages("sigmoid-before-threshold", THRESHOLD.format("2"))
+
+
+def test_values_that_are_copied_at_once_are_not_told_to_be() -> None:
+    stacked = "numbers.append(torch.stack(norms).tolist())"
+    told = messages("host-copy-every-step", COPY.format(stacked))
+    (one,) = [message for message in told if "torch.stack(norms)" in message]
+    assert "one copy of several values already" in one and "copy the result once" not in one

@@ -201,6 +201,7 @@ class ConstantRebuiltEveryStep(Rule):
             hot.evidence,
             _fix(made, fill, file),
             cause=hot.node,
+            facts={"forward": float(hot.kind == "forward")},
         )
 
 
