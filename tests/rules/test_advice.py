@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.rules.messages import messages
+from tests.rules.messages import hits, messages
 
 EVALUATION = """
     def evaluate(model, loader):
@@ -112,3 +112,27 @@ def test_values_that_are_copied_at_once_are_not_told_to_be() -> None:
     told = messages("host-copy-every-step", COPY.format(stacked))
     (one,) = [message for message in told if "torch.stack(norms)" in message]
     assert "one copy of several values already" in one and "copy the result once" not in one
+
+
+SHOWN = """
+    def train(model, loader, optimizer, accumulate):
+        pbar = tqdm(total=len(loader))
+        for step, (x, y) in enumerate(loader):
+            total = 0.
+            for _ in range(accumulate):
+                loss = model(x.cuda()).mean()
+                total += loss.item()
+                loss.backward()
+            {}
+            optimizer.step()
+"""
+
+
+def test_a_sum_that_each_step_shows_is_not_told_to_wait_there_instead() -> None:
+    (shown,) = hits("item-every-step", SHOWN.format("pbar.set_description(f'loss: {total:.4f}')"))
+    assert "`total` is shown each time (line 20)" in shown.message and "every N steps" in shown.message
+    assert shown.fix is None and shown.confidence <= 0.4
+    seldom = "if step % 100 == 0: pbar.set_description(f'loss: {total:.4f}')"
+    (kept,) = hits("item-every-step", SHOWN.format(seldom))
+    assert "shown" not in kept.message
+    assert kept.fix is not None

@@ -4,8 +4,10 @@ import ast
 from collections.abc import Iterator
 
 from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile, quote
-from ptopt.rules.shared.places import often_place
+from ptopt.rules.shared.places import Place, often_place
 from ptopt.rules.sync._reads import beside, small_gain, wait_facts
+from ptopt.source.frequency import Often
+from ptopt.source.index import own_nodes, walk
 
 _METHODS = frozenset(
     {"set_postfix", "set_postfix_str", "set_description", "set_description_str", "add_scalar", "add_scalars"}
@@ -157,6 +159,35 @@ def reports(call: ast.Call, file: SourceFile) -> bool:
     if func.attr == "log":
         return "wandb" in receiver
     return func.attr in _METHODS and any(word in receiver for word in _LOGGERS)
+
+
+def shown_each_step(node: ast.AST, place: Place, file: SourceFile) -> tuple[str, int]:
+    """The variable that takes the number, and the line that reports it as often as the place runs; ("", 0) where none does."""
+    statement = file.index.statement_of(node)
+    target = (
+        statement.targets[0]
+        if isinstance(statement, ast.Assign)
+        else getattr(statement, "target", None)
+        if isinstance(statement, ast.AugAssign)
+        else None
+    )
+    if not isinstance(target, (ast.Name, ast.Attribute)):
+        return "", 0
+    name = file.source(target)
+    # A loop over micro-batches sums up what the loop around it reports.
+    steps = [
+        loop for loop in file.index.loops_of(node) if file.frequencies.of(loop.body[0]).often > Often.EPOCH
+    ]
+    for around in steps or [place.node]:
+        for call in own_nodes(around):
+            if (
+                isinstance(call, ast.Call)
+                and reports(call, file)
+                and any(isinstance(n, type(target)) and file.source(n) == name for n in walk(call))
+                and file.guards.rare(call, around) is None
+            ):
+                return name, call.lineno
+    return "", 0
 
 
 def _printed(call: ast.Call) -> Iterator[ast.expr]:
