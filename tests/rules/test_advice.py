@@ -136,3 +136,31 @@ def test_a_sum_that_each_step_shows_is_not_told_to_wait_there_instead() -> None:
     (kept,) = hits("item-every-step", SHOWN.format(seldom))
     assert "shown" not in kept.message
     assert kept.fix is not None
+
+
+EXTRACTION = """
+    def extract_features(model, dataloader, batch_size):
+        features = []
+        for x in {}:
+            out = model.encode_image(x.cuda())
+            features.append(out.detach().cpu().numpy())
+        return np.concatenate(features)
+"""
+
+
+def test_inference_over_a_loader_whose_results_leave_the_graph_is_stated_surely() -> None:
+    (sure,) = hits("evaluation-records-graph", EXTRACTION.format("tqdm(dataloader)"))
+    assert "runs over a data set" in sure.message and sure.confidence == 0.8
+    (parts,) = hits("evaluation-records-graph", EXTRACTION.format("range(batch_size)"))
+    assert "runs over a data set" not in parts.message and parts.confidence < 0.8
+    trains = (
+        EXTRACTION.format("tqdm(dataloader)")
+        + """
+    def train(model, dataloader, optimizer):
+        for x in dataloader:
+            model(x.cuda()).mean().backward()
+            optimizer.step()
+"""
+    )
+    (beside,) = hits("evaluation-records-graph", trains)
+    assert beside.confidence < 0.8
