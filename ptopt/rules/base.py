@@ -290,4 +290,5 @@ __all__ = [
     "method_call",
     "quote",
     "replace_node",
+    "writes_spaces",
 ]

@@ -258,7 +258,6 @@ class ItemEveryStep(Rule):
         shown, line = ("", 0) if each else shown_each_step(node, place, file)
         advice = _advice(node, each, place.step is not None, file)
         if shown:
-            sure = min(sure, 0.4)
             advice = (
                 f"`{shown}` is shown each time (line {line}), and would wait there instead: show it every N steps, and keep "
                 "it on the device (`.detach()`) until then."
