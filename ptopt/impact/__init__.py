@@ -30,6 +30,7 @@ _OF_SUCH_CODE: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("kernel-per-parameter", "the update of the average"): ("kernel-per-parameter:average",),
     ("ema-update-allocates", "the update of the average"): ("ema-update-allocates:assigned",),
     ("size-read-from-device", "the loss"): ("use:reduced",),
+    ("constant-rebuilt-every-step", "the forward pass"): ("constant-rebuilt-every-step:forward",),
     ("host-index", "the loss"): ("use:reduced", "symbol:loss", "path:loss"),
     ("accidental-float64", "adding the noise"): ("accidental-float64:drawn",),
     ("accidental-float64", "the loss"): ("symbol:loss", "path:loss"),

@@ -167,6 +167,9 @@ def replace_node(file: SourceFile, node: ast.AST, text: str) -> Edit:
 
 def add_keyword(file: SourceFile, call: ast.Call, keyword: str) -> Edit:
     """Edit that adds `name=value` as last argument of `call`, in the layout that the call already has."""
+    name, _, value = keyword.partition("=")
+    if writes_spaces(file, call):
+        keyword = f"{name} = {value}"
     _, end = file.bounds(call)
     close = end - 1  # the call ends with its closing parenthesis
     last = max((file.bounds(a)[1] for a in [*call.args, *(k.value for k in call.keywords)]), default=-1)
@@ -189,6 +192,13 @@ def add_keyword(file: SourceFile, call: ast.Call, keyword: str) -> Edit:
             at += len(rest)
         return Edit(at, at, f"{newline}{indent}{keyword},")
     return Edit(last, last, f", {keyword}")
+
+
+def writes_spaces(file: SourceFile, call: ast.Call) -> bool:
+    """Is each keyword argument of the call on one line with its value written `a = b`?"""
+    named = [k for k in call.keywords if k.arg is not None]
+    between = [file.source(k)[len(k.arg or "") :] for k in named]
+    return bool(between) and all(re.match(r"[ \t]+=[ \t]", text) for text in between)
 
 
 def keyword_of(call: ast.Call, name: str) -> ast.expr | None:
@@ -280,4 +290,5 @@ __all__ = [
     "method_call",
     "quote",
     "replace_node",
+    "writes_spaces",
 ]

@@ -137,6 +137,20 @@ class Frequencies:
                 return Frequency(Often.RARELY, getattr(guard, "lineno", 0), "behind a condition")
         return base
 
+    def starts_rarely(self, node: ast.AST) -> bool:
+        """Does a guard make a loop around `node` rare, such as one over the parameters every n steps?
+
+        The batches of an evaluation count by themselves, however seldom it runs.
+        """
+        for loop in self._index.loops_of(node):
+            if isinstance(loop, (ast.For, ast.AsyncFor)) and (
+                self._context.is_eval_loop(loop) or self._reads_batches(loop, ast.unparse(loop.iter))
+            ):
+                return False
+            if self.of(loop).often is Often.RARELY:
+                return True
+        return False
+
     def iteration_of(self, node: ast.AST) -> Loop | FunctionNode | None:
         """The innermost loop around `node` in its function, else the function: what one iteration is."""
         return next(self._index.loops_of(node), None) or self._index.function_of(node)

@@ -229,6 +229,37 @@ def test_a_measurement_is_claimed_for_the_kind_of_code_that_was_measured(
     assert any(i.provenance == "measured" for i in finding.impact) is claimed
 
 
+FORWARD = """\
+import torch
+
+
+class Net(torch.nn.Module):
+    def forward(self, x):
+        return x * torch.tensor([2.0, 3.0], device=x.device)
+"""
+SAMPLES = """\
+import torch
+
+
+@torch.no_grad()
+def sample(net, count, device):
+    for _ in range(count):
+        net(torch.randn(1, 2, device=device) * torch.tensor([2.0, 3.0], device=device))
+"""
+
+
+@pytest.mark.parametrize(("text", "claimed"), [(FORWARD, True), (SAMPLES, False)])
+def test_what_a_constant_costs_a_forward_pass_is_not_claimed_for_a_loop_around_it(
+    text: str, claimed: bool
+) -> None:
+    chosen = Config.model_validate({"select": ["constant-rebuilt-every-step"], "min-confidence": 0.0})
+    review = review_files(
+        [whole_file("net.py", text.encode())], config=chosen, facts=NO_FACTS, limit_to_change=False
+    )
+    (finding,) = review.findings
+    assert bool(finding.impact) is claimed
+
+
 def test_what_is_claimed_for_one_kind_of_code_is_in_the_tables() -> None:
     for rule, scope in impact._OF_SUCH_CODE:
         assert scope in {i.scope for i in impact.of_rule(rule)}, (rule, scope)

@@ -20,6 +20,9 @@ from ptopt.verify import apply_edits
         ("f((a))", "f((a), k=1)"),
         ("f(\n    a,\n)", "f(\n    a,\n    k=1,\n)"),
         ("f(\n    a,  # what a is\n)", "f(\n    a,  # what a is\n    k=1,\n)"),
+        ("f(a, b = 1)", "f(a, b = 1, k = 1)"),
+        ("f(a = b == 1, b=1)", "f(a = b == 1, b=1, k=1)"),
+        ("f(a=b == 1)", "f(a=b == 1, k=1)"),
         ("f(\r\n    a,  # what a is\r\n)", "f(\r\n    a,  # what a is\r\n    k=1,\r\n)"),
     ],
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.rules.messages import messages
+from tests.rules.messages import hits, messages
 
 EVALUATION = """
     def evaluate(model, loader):
@@ -90,3 +90,77 @@ def test_what_does_not_wait_is_no_other_wait_of_the_iteration() -> None:
     code = "image = logits.cpu().numpy()\n            found.append(psnr(image, y).item())"
     (said,) = messages("host-copy-every-step", COLLECTED.format(code))
     assert "also waits" not in said
+
+
+THRESHOLD = """
+    def masks(logits: torch.Tensor, threshold: float):
+        return torch.sigmoid(logits) > {}
+"""
+
+
+def test_a_threshold_that_may_be_zero_or_one_is_moved_by_a_function_that_takes_both() -> None:
+    (named,) = messages("sigmoid-before-threshold", THRESHOLD.format("threshold"))
+    assert "`torch.logit(torch.as_tensor(threshold))`" in named
+    (half,) = messages("sigmoid-before-threshold", THRESHOLD.format("0.5"))
+    assert "itself with `0`" in half
+    assert not messages("sigmoid-before-threshold", THRESHOLD.format("1.0"))
+    assert not messages("sigmoid-before-threshold", THRESHOLD.format("2"))
+
+
+def test_values_that_are_copied_at_once_are_not_told_to_be() -> None:
+    stacked = "numbers.append(torch.stack(norms).tolist())"
+    told = messages("host-copy-every-step", COPY.format(stacked))
+    (one,) = [message for message in told if "torch.stack(norms)" in message]
+    assert "one copy of several values already" in one and "copy the result once" not in one
+
+
+SHOWN = """
+    def train(model, loader, optimizer, accumulate):
+        pbar = tqdm(total=len(loader))
+        for step, (x, y) in enumerate(loader):
+            total = 0.
+            for _ in range(accumulate):
+                loss = model(x.cuda()).mean()
+                total += loss.item()
+                loss.backward()
+            {}
+            optimizer.step()
+"""
+
+
+def test_a_sum_that_each_step_shows_is_not_told_to_wait_there_instead() -> None:
+    (shown,) = hits("item-every-step", SHOWN.format("pbar.set_description(f'loss: {total:.4f}')"))
+    assert "`total` is shown each time (line 19)" in shown.message and "every N steps" in shown.message
+    assert shown.fix is None
+    seldom = "if step % 100 == 0: pbar.set_description(f'loss: {total:.4f}')"
+    (kept,) = hits("item-every-step", SHOWN.format(seldom))
+    assert "shown" not in kept.message
+    assert kept.fix is not None
+
+
+EXTRACTION = """
+    def extract_features(model, dataloader, batch_size):
+        features = []
+        for x in {}:
+            out = model.encode_image(x.cuda())
+            features.append(out.detach().cpu().numpy())
+        return np.concatenate(features)
+"""
+
+
+def test_inference_over_a_loader_whose_results_leave_the_graph_is_stated_surely() -> None:
+    (sure,) = hits("evaluation-records-graph", EXTRACTION.format("tqdm(dataloader)"))
+    assert "runs over a data set" in sure.message and sure.confidence == 0.8
+    (parts,) = hits("evaluation-records-graph", EXTRACTION.format("range(batch_size)"))
+    assert "runs over a data set" not in parts.message and parts.confidence < 0.8
+    trains = (
+        EXTRACTION.format("tqdm(dataloader)")
+        + """
+    def train(model, dataloader, optimizer):
+        for x in dataloader:
+            model(x.cuda()).mean().backward()
+            optimizer.step()
+"""
+    )
+    (beside,) = hits("evaluation-records-graph", trains)
+    assert beside.confidence < 0.8

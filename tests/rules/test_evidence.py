@@ -5,6 +5,7 @@ from __future__ import annotations
 from ptopt.rules import find_rule
 from ptopt.rules.engine import run
 from ptopt.source.file import SourceFile
+from tests.rules.messages import messages
 
 TRAINS_AND_EVALUATES = """\
 import torch
@@ -26,3 +27,57 @@ def test_evidence_of_an_evaluation_is_not_in_the_training() -> None:
     assert rule is not None
     (hit,) = run(SourceFile.parse("train.py", TRAINS_AND_EVALUATES.encode()), [rule()])
     assert {evidence.line for evidence in hit.problem.evidence} <= {9, 10, 11}
+
+
+COUNTED = """\
+import torch
+
+@torch.no_grad()
+def evaluate(net, loader):
+    total = 0
+    for x, y in loader:
+        x = x.cuda()
+        total += (net(x).argmax(1) == y.cuda()).sum().item()
+    return total
+"""
+
+
+def test_the_line_of_a_loop_is_not_named_by_its_own_number() -> None:
+    rule = find_rule("item-every-step")
+    assert rule is not None
+    (hit,) = run(SourceFile.parse("train.py", COUNTED.encode()), [rule()])
+    assert [(e.line, e.note) for e in hit.problem.evidence] == [(6, "runs for each batch of this loop")]
+    assert "the loop at line 6" in hit.problem.message
+
+
+HISTOGRAMS = """
+    def train(model, loader, optimizer):
+        for step, (x, y) in enumerate(loader):
+            loss = F.mse_loss(model(x.cuda()), y.cuda())
+            loss.backward()
+            optimizer.step()
+            {guard}
+                for name, value in model.named_parameters():
+                    if not torch.isnan(value).any():
+                        log_histogram(name, value.data.cpu())
+"""
+
+
+def test_a_loop_over_parameters_behind_a_guard_is_rare() -> None:
+    for rule in ("branch-on-tensor", "host-copy-every-step"):
+        assert messages(rule, HISTOGRAMS.format(guard="if model.training:"))
+        assert not messages(rule, HISTOGRAMS.format(guard="if step % 100 == 0:"))
+
+
+def test_the_batches_of_an_evaluation_behind_a_guard_still_count() -> None:
+    evaluation = """
+    def train(model, loader, val_loader, optimizer):
+        for step, (x, y) in enumerate(loader):
+            loss = F.mse_loss(model(x.cuda()), y.cuda())
+            loss.backward()
+            optimizer.step()
+            if step % 100 == 0:
+                for x, y in val_loader:
+                    total += F.mse_loss(model(x.cuda()), y.cuda()).item()
+    """
+    assert messages("item-every-step", evaluation)

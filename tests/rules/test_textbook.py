@@ -594,3 +594,53 @@ def loaders(dataset):
     head = base.replace("num_workers = cpu_count()", "num_workers = 0")
     (found,) = [f for f in comments(base, head, 0.0) if f.name == "workers-removed"]
     assert "takes out `num_workers = cpu_count()` here" in found.message
+
+
+SCALED = """\
+import logging
+
+import torch
+
+def train_model(net, loader, val_loader, optimizer, criterion, amp):
+    net = net.to("cuda")
+    scaler = torch.amp.GradScaler("cuda", enabled=amp)
+    logging.info(f"Mixed precision: {amp}")
+    for step, (x, y) in enumerate(loader):
+        with torch.autocast("cuda", enabled=amp):
+            out = net(x.to("cuda"))
+            loss = criterion(out, y.to("cuda"))
+        optimizer.zero_grad()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        if step % 1000 == 0:
+            evaluate(net, val_loader, amp)
+
+
+@torch.no_grad()
+def evaluate(net, loader, amp):
+    with torch.autocast("cuda", enabled=amp):
+        return sum(net(x.to("cuda")).mean() for x, _ in loader).item()
+"""
+
+
+def test_autocast_is_taken_out_of_steps_that_still_scale_their_loss() -> None:
+    head = SCALED.replace(
+        """        with torch.autocast("cuda", enabled=amp):
+            out = net(x.to("cuda"))
+            loss = criterion(out, y.to("cuda"))
+""",
+        """        out = net(x.to("cuda"))
+        loss = criterion(out, y.to("cuda"))
+""",
+    )
+    (found,) = [f for f in comments(SCALED, head) if f.name == "autocast-removed"]
+    assert head.splitlines()[found.span.start - 1].strip() == 'out = net(x.to("cuda"))'
+    network = """\
+
+class Net(torch.nn.Module):
+    @torch.autocast("cuda")
+    def forward(self, x):
+        return self.layers(x)
+"""
+    assert "autocast-removed" not in {f.name for f in comments(SCALED + network, head + network)}

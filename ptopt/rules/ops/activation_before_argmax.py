@@ -24,11 +24,11 @@ _CLASSES = {
 
 
 class ActivationBeforeArgmax(Rule):
-    """Scores go through a softmax or a sigmoid although only their order is used.
+    """Scores go through a softmax or a sigmoid although only the indices of the largest are used.
 
     ## What it does
     Finds a softmax, log-softmax, sigmoid, tanh or exp whose result is used for an `argmax`, the indices of a maximum or
-    `topk`, or (a sigmoid) a comparison with a constant, and for nothing else.
+    `topk`, and for nothing else. Comparisons with a threshold are `sigmoid-before-threshold`.
 
     ## Why it is slow
     These functions keep the order of the scores, so the indices are the same without them. Each reads and writes
@@ -40,13 +40,11 @@ class ActivationBeforeArgmax(Rule):
     ## Example
     ```python
     pred = F.softmax(logits, dim=1).argmax(dim=1)
-    mask = torch.sigmoid(logits) > 0.5
     ```
 
     ## Use instead
     ```python
     pred = logits.argmax(dim=1)
-    mask = logits > 0
     ```
 
     ## Fix safety
@@ -82,6 +80,10 @@ class ActivationBeforeArgmax(Rule):
         def confident(x):
             return torch.exp(x).sum() > 0.5
         """,
+        """
+        def masks(logits):
+            return torch.sigmoid(logits) > 0.5
+        """,
     )
     INVALID = (
         Invalid(
@@ -100,8 +102,8 @@ class ActivationBeforeArgmax(Rule):
         ),
         Invalid(
             """
-            def masks(logits):
-                return torch.sigmoid(logits) > 0.5  # !
+            def labels(logits):
+                return nn.Softmax(dim=1)(logits).max(dim=1)[1]  # !
             """
         ),
     )
@@ -121,15 +123,10 @@ class ActivationBeforeArgmax(Rule):
         if not all(ways):
             return
         first = next(w for w in ways if w)
-        compared = first.startswith("comparison")
         yield Problem(
             node,
             f"Only the {first} of {quote(file, node)} is used, and `{name}` keeps the order of its input: "
-            + (
-                "compare the input itself with the threshold before the function (0 for `sigmoid(x) > 0.5`)."
-                if compared
-                else "the input itself gives the same indices. Leave the function out."
-            ),
+            "the input itself gives the same indices. Leave the function out.",
             0.5,
             tuple(
                 Evidence(u.lineno, f"uses only the {w}")
@@ -137,7 +134,7 @@ class ActivationBeforeArgmax(Rule):
                 if u.lineno != node.lineno
             )[:2],
             subject=node,
-            facts={"uses": len(users), "compared": compared, "softmax": _ORDERED[name]},
+            facts={"uses": len(users), "softmax": _ORDERED[name]},
         )
 
 
@@ -188,10 +185,6 @@ def _only_order(use: ast.expr, name: str, dim: str, file: SourceFile) -> str:
         parent = file.index.parent(use)
         if isinstance(parent, ast.Call) and parent.func is use:
             use, parent = parent, file.index.parent(parent)
-    if isinstance(parent, ast.Compare) and name in ("sigmoid", "tanh") and len(parent.comparators) == 1:
-        other = parent.comparators[0] if parent.left is use else parent.left
-        ordered = isinstance(parent.ops[0], (ast.Gt, ast.GtE, ast.Lt, ast.LtE))
-        return "comparison with a constant" if ordered and isinstance(other, ast.Constant) else ""
     call = file.index.parent(parent) if isinstance(parent, ast.Attribute) else parent
     op = torch_op(call, file, "argmax", "argmin", "argsort", "max", "min", "topk", "sort")
     if op is None or op.operand is not use:

@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterator
 
 from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, quote
-from ptopt.rules.ops._calls import torch_op
+from ptopt.rules.ops._calls import Op, torch_op
 from ptopt.rules.shared.flow import reads
 from ptopt.source.calls import last_name
 
@@ -15,6 +15,7 @@ _AT = {
     "sqrt": lambda p: p * p,
     "tanh": math.atanh,
 }
+_CLASSES = {"torch.nn.Sigmoid": "sigmoid", "torch.nn.Tanh": "tanh"}
 
 
 class SigmoidBeforeThreshold(Rule):
@@ -51,7 +52,7 @@ class SigmoidBeforeThreshold(Rule):
     name = "sigmoid-before-threshold"
     family = "ops"
     nodes = (ast.Call,)
-    calls = frozenset(_AT)
+    calls = frozenset({*_AT, *(name.rpartition(".")[2] for name in _CLASSES)})
     when_wrong = "the probabilities are needed elsewhere"
 
     VALID = (
@@ -86,10 +87,16 @@ class SigmoidBeforeThreshold(Rule):
                 return (logits.sigmoid() >= 0.3).float()  # !
             """
         ),
+        Invalid(
+            """
+            def masks(logits: torch.Tensor, threshold=0.5):
+                return nn.Sigmoid()(logits) > threshold  # !
+            """
+        ),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
-        op = torch_op(node, file, *_AT)
+        op = _layer(node, file) or torch_op(node, file, *_AT)
         if (
             op is None
             or op.rest
@@ -101,24 +108,41 @@ class SigmoidBeforeThreshold(Rule):
         if not uses or any(limit is None for limit in limits):
             return
         limit = limits[0] or ""
-        try:
-            moved = f"{_AT[op.name](float(limit)):.4g}"
-        except ValueError:
-            moved = f"math.log({limit} / (1 - {limit}))" if op.name == "sigmoid" else ""
-        except ZeroDivisionError:
-            return
+        moved = _moved(op.name, limit)
         if not moved:
             return
         where = f" on line {uses[0].lineno}" if uses[0] is not op.call else ""
         yield Problem(
             op.call,
             f"`{op.name}` of every element of {quote(file, op.operand, 40)} is computed only to be compared with `{limit}`{where}. "
-            f"Compare {quote(file, op.operand, 40)} itself with `{moved}`: the function is monotone.",
+            f"Compare {quote(file, op.operand, 40)} itself with {moved}: the function is monotone.",
             0.4,
             cause=file.index.statement_of(op.call),
             subject=op.operand,
             facts={"through_name": bool(where), "half": limit == "0.5"},
         )
+
+
+def _layer(node: ast.AST, file: SourceFile) -> Op | None:
+    """`nn.Sigmoid()(x)`, of its inner call."""
+    outer = file.index.parent(node)
+    if not (isinstance(node, ast.Call) and isinstance(outer, ast.Call) and outer.func is node):
+        return None
+    name = _CLASSES.get(file.imports.qualified(node.func), "")
+    return Op(name, outer, outer.args[0], tuple(outer.args[1:]), False) if name and outer.args else None
+
+
+def _moved(function: str, limit: str) -> str:
+    """What the input is compared with instead; "" where no number is."""
+    try:
+        value = float(limit)
+    except ValueError:
+        # `torch.logit` is infinite at 0 and 1, as it should be; `math.log(p / (1 - p))` fails there.
+        return f"`torch.logit(torch.as_tensor({limit}))`" if function == "sigmoid" else ""
+    try:
+        return f"`{_AT[function](value):.4g}`"
+    except (ValueError, ZeroDivisionError):
+        return ""  # every element lies on one side
 
 
 def _limit(use: ast.expr, file: SourceFile) -> str | None:

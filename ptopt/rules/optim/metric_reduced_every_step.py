@@ -5,7 +5,6 @@ import re
 from collections.abc import Iterator
 
 from ptopt.rules.base import (
-    Evidence,
     Invalid,
     Problem,
     Rule,
@@ -16,6 +15,7 @@ from ptopt.rules.base import (
     quote,
 )
 from ptopt.rules.optim.collective_per_tensor import CollectivePerTensor
+from ptopt.rules.shared.places import frequency_evidence
 from ptopt.source.frequency import Often
 from ptopt.source.index import LOOPS
 from ptopt.source.uses import IGNORED, REPORTED
@@ -159,9 +159,7 @@ class MetricReducedEveryStep(Rule):
             f"{name} makes all processes wait for each other {frequency.reason}, only to report `{what}`. Add the value up on the device "
             f"(`running_{what.strip('_')} += {what}.detach()`), and reduce the sum when it is reported.",
             0.4,
-            (Evidence(frequency.line, f"runs {frequency.reason}"),)
-            if frequency.line not in (0, node.lineno)
-            else (),
+            (frequency_evidence(frequency),) if frequency.line not in (0, node.lineno) else (),
             cause=file.index.enclosing(node, LOOPS),
             subject=node.args[0],
             facts={

@@ -28,6 +28,7 @@ _WEAK = frozenset(
 )
 _ARGUMENT = re.compile(r"""\s*(\w+\s*=(?!=)|["']\w+["']\s*:)[^#]*,\s*(#|$)|\s*\w+\s*=(?!=)[^#(\[{]*$""")
 _BLOCK = re.compile(r"\s*(@|with\b)")
+_EVALUATES = re.compile(r"(^|_)(eval|valid|val(_|$)|test|infer|predict|sampl|generat)", re.I)
 _STRING = re.compile(r"(\"\"\"|\"|')(?:(?!\1).)*\1")
 
 
@@ -49,6 +50,19 @@ class Loss:
     def place(self) -> str:
         """The code that is there now, without comments."""
         return "\n".join(_code(self.file.line(number)) for number in range(self.first, self.last + 1))
+
+    @cached_property
+    def measures(self) -> str:
+        """The code that is there now, without comments and without prose: a log that names a measure is none."""
+        lines = {n: self.file.line(n).encode() for n in range(self.first, self.last + 1)}
+        for text in self.file.index.of_type(ast.Constant):
+            if isinstance(text, ast.Constant) and isinstance(text.value, str) and " " in text.value.strip():
+                last = text.end_lineno or text.lineno
+                for n in range(max(text.lineno, self.first), min(last, self.last) + 1):
+                    start = text.col_offset if n == text.lineno else 0
+                    end = (text.end_col_offset or 0) if n == last else len(lines[n])
+                    lines[n] = lines[n][:start] + b" " * (end - start) + lines[n][end:]
+        return "\n".join(_code(line.decode(errors="replace")) for line in lines.values())
 
     @cached_property
     def added(self) -> tuple[int, ...]:
@@ -154,10 +168,15 @@ class Loss:
         return replace(self, first=call.lineno, last=call.end_lineno or call.lineno)
 
     def moved(self, measure: re.Pattern[str]) -> bool:
-        """Is the measure in a function that the place calls?"""
+        """Is the measure in a function that the place calls? What a training evaluates with says nothing of its steps."""
         calls = self.file.calls.calls_in(self.function)
         found = (self.file.definition_of(call) for call in calls if self.first <= call.lineno <= self.last)
-        return any(measure.search(other.source(function)) for other, function in filter(None, found))
+        trains = not _EVALUATES.search(self.function.name if self.function is not None else "")
+        return any(
+            measure.search(other.source(function))
+            for other, function in filter(None, found)
+            if not (trains and _EVALUATES.search(function.name))
+        )
 
 
 class Regression(Rule):
@@ -210,7 +229,7 @@ class Regression(Rule):
         seen: set[FunctionNode | None] = set()
         for wide in _losses(self.measure, file, change):
             loss = self.narrowed(wide)
-            if loss.function in seen or still.search(loss.place) or not self.work.search(loss.place):
+            if loss.function in seen or still.search(loss.measures) or not self.work.search(loss.place):
                 continue
             if loss.function is None and len(loss.neighbours) > _NEIGHBOURS:
                 continue  # the module was written anew

@@ -3,9 +3,12 @@ from __future__ import annotations
 import re
 
 from ptopt.findings import TEXTBOOK
-from ptopt.rules.base import Invalid
+from ptopt.rules.base import Invalid, SourceFile
 from ptopt.rules.regressions._base import Loss, Regression
 from ptopt.rules.shared.precision import chooses_precision, is_chosen_elsewhere
+
+_SCALES = re.compile(r"scaler\w*\.scale\(", re.I)
+_AUTOCAST = re.compile(rb"autocast")
 
 
 class AutocastRemoved(Regression):
@@ -83,8 +86,16 @@ class AutocastRemoved(Regression):
         step = file.context.training_step(loss.node)
         if step is None or not loss.text.lstrip().startswith("with") or not file.uses_accelerator:
             return self.prior
+        if _SCALES.search(loss.measures) and not _autocasts_in_forward(file):
+            return TEXTBOOK  # a loss that is still scaled shows that no other precision was chosen
         return self.prior if chooses_precision(file) or is_chosen_elsewhere(file) else TEXTBOOK
 
     def is_loss(self, loss: Loss) -> bool:
         """Switching it off in one place is no measure, nor is an import."""
         return not re.search(r"enabled\s*=\s*False|import ", loss.text)
+
+
+def _autocasts_in_forward(file: SourceFile) -> bool:
+    """Does a file that defines a network hold autocast: around its `forward`, or in it?"""
+    own = "autocast" in file.text and "def forward(" in file.text
+    return own or file.repository.matches(_AUTOCAST, b"def forward(", file.path)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ptopt.rules.base import Evidence, Problem, Rule, SourceFile
+from ptopt.rules.shared.places import frequency_evidence
 from ptopt.source.frequency import Frequency, Often
 
 
@@ -32,7 +33,7 @@ class ResolvedCall:
         line = self.frequency.line
         if not line or line == self.node.lineno:
             return ()
-        return (Evidence(line, f"runs {self.frequency.reason}"),)
+        return (frequency_evidence(self.frequency),)
 
 
 class CallRule(Rule):

@@ -310,6 +310,15 @@ def case_of(
         if kept:
             return Case("infers by its name, and this file backpropagates nothing that it returns", 0.4)
         doubtful = function.name.startswith("_") or (in_module and not looped)
+        over_loader = any(
+            isinstance(loop, ast.For)
+            and _DATA.search(over := file.source(loop.iter))
+            and not over.startswith("range(")
+            for c, _ in calls
+            for loop in file.index.loops_of(c)
+        )
+        if over_loader and not doubtful and not trains_anywhere(file):
+            return Case("runs over a data set, and returns nothing that carries a graph", 0.8)
         return Case("returns nothing that carries a graph", 0.45 if doubtful else 0.65)
     if _COLLECTS.search(name) and looped and _steps_environment(function, file):
         return Case("collects experience", 0.62)

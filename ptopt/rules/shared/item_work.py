@@ -11,7 +11,7 @@ from typing import Literal
 from ptopt.rules.base import is_literal, keyword_of
 from ptopt.rules.shared.moves import move_of
 from ptopt.source.file import SourceFile
-from ptopt.source.index import FunctionNode
+from ptopt.source.index import FunctionNode, own_nodes
 
 _READS = re.compile(
     r"(^|\.)(open|imread|imdecode|read_image|decode_image|decode_jpeg|read_video|pil_loader|VideoReader|VideoCapture|File"
@@ -127,6 +127,11 @@ def in_memory(dataset: ast.expr, file: SourceFile, depth: int = 0) -> bool:
             return True
         if leaf in _WRAPPERS and dataset.args:
             return in_memory(dataset.args[0], file, depth + 1)
+        made = file.definition_of(dataset)
+        if made is not None and made[1].name != "__init__":
+            other, function = made
+            results = [n.value for n in own_nodes(function) if isinstance(n, ast.Return)]
+            return bool(results) and all(r is not None and in_memory(r, other, depth + 1) for r in results)
         cls = next((c for c in file.index.of_type(ast.ClassDef) if c.name == leaf), None)
         getitem = file.calls.method(cls, "__getitem__") if cls is not None else None
         return getitem is not None and all(

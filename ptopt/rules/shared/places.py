@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ptopt.rules.base import Evidence
 from ptopt.source.context import Step
 from ptopt.source.file import SourceFile
-from ptopt.source.frequency import Often
+from ptopt.source.frequency import Frequency, Often
 from ptopt.source.index import FUNCTIONS, FunctionNode
 
 # Searches for a learning rate or a batch size, and made-up batches: a few steps before the training.
@@ -58,9 +58,19 @@ def often_place(node: ast.AST, file: SourceFile) -> Place | None:
     scope = file.frequencies.iteration_of(node)
     if frequency.often < Often.EVALUATION or frequency.in_worker or scope is None:
         return None
+    if file.frequencies.starts_rarely(node):
+        return None
     shown = frequency.line and frequency.line != getattr(node, "lineno", 0)
-    evidence = (Evidence(frequency.line, f"runs {frequency.reason}"),) if shown else ()
+    evidence = (frequency_evidence(frequency),) if shown else ()
     return Place(frequency.reason, scope, evidence)
+
+
+def frequency_evidence(frequency: Frequency) -> Evidence:
+    """The line that shows how often something runs; it names a loop that stands there by no number of its own line."""
+    return Evidence(
+        frequency.line,
+        f"runs {frequency.reason}".replace(f"of the loop at line {frequency.line}", "of this loop"),
+    )
 
 
 def every_step(node: ast.AST, file: SourceFile) -> Step | None:

@@ -24,7 +24,12 @@ def remove_statement(file: SourceFile, node: ast.AST) -> Edit | None:
     after = file.data[end : newline if newline != -1 else len(file.data)].strip()
     if newline == -1 or file.data[first:start].strip() or (after and not after.startswith(b"#")):
         return None
-    return Edit(first, newline + 1, "")
+    last = newline + 1
+    before = file.line(statement.lineno - 1).strip() if statement.lineno > 1 else ""
+    next_line = file.data.find(b"\n", last)
+    if not before and next_line != -1 and not file.data[last:next_line].strip():
+        last = next_line + 1  # it stood between two blank lines: one of them is enough
+    return Edit(first, last, "")
 
 
 def remove_keyword(file: SourceFile, call: ast.Call, name: str) -> Edit | None:

@@ -4,6 +4,8 @@ import ast
 from collections.abc import Iterator
 
 from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile, quote
+from ptopt.rules.ops._calls import torch_op
+from ptopt.rules.shared.flow import value_of
 from ptopt.rules.shared.places import often_place
 from ptopt.rules.sync._reads import beside, picks_element, small_gain, tensor_of_copy, wait_facts
 from ptopt.source.context import Step
@@ -153,7 +155,7 @@ class HostCopyEveryStep(Rule):
         yield Problem(
             node,
             f"{quote(file, node)} copies to the host and makes Python wait for the GPU {place.words}. "
-            f"{_advice(node, place.step is not None, file)}{small_gain(node, place, file)}{beside(node, place.node, file)}",
+            f"{_advice(node, tensor, place.step is not None, file)}{small_gain(node, place, file)}{beside(node, place.node, file)}",
             0.3 if feeds else sure,
             place.evidence,
             cause=place.node,
@@ -162,9 +164,11 @@ class HostCopyEveryStep(Rule):
         )
 
 
-def _advice(node: ast.AST, trains: bool, file: SourceFile) -> str:
+def _advice(node: ast.AST, tensor: ast.expr, trains: bool, file: SourceFile) -> str:
     """What to do instead, by where the copy goes."""
     ways = file.uses.of(node)
+    if torch_op(value_of(tensor, file), file, "stack", "cat") is not None:
+        return "It is one copy of several values already: make it only on the steps that use them."
     if REDUCED in ways and not ways & {COMPUTED, PASSED, RETURNED, STORED}:
         return "Only a sum or an extreme of it is used: compute that on the device, and read the one number."
     if ways & {COMPUTED, PASSED, REDUCED}:

@@ -26,6 +26,7 @@ from ptopt.rules.sync._reads import (
     tensor_of_item,
     wait_facts,
 )
+from ptopt.rules.sync.tensor_logged_every_step import shown_each_step
 from ptopt.source.context import Step
 from ptopt.source.file import remembered
 from ptopt.source.index import FunctionNode, own_nodes, walk
@@ -254,16 +255,23 @@ class ItemEveryStep(Rule):
         each = _per_parameter(node, place.node, file)
         if each and place.step is not None and not _guarded(node, place.node, file):
             sure = TEXTBOOK  # hundreds of waits, not one
+        shown, line = ("", 0) if each else shown_each_step(node, place, file)
+        advice = _advice(node, each, place.step is not None, file)
+        if shown:
+            advice = (
+                f"`{shown}` is shown each time (line {line}), and would wait there instead: show it every N steps, and keep "
+                "it on the device (`.detach()`) until then."
+            )
         yield Problem(
             node,
             f"{quote(file, node)} makes Python wait for the GPU {'for each parameter, ' if each else ''}{place.words}. "
-            f"{_advice(node, each, place.step is not None, file)}{'' if each else small_gain(node, place, file)}{beside(node, place.node, file)}",
+            f"{advice}{'' if each else small_gain(node, place, file)}{beside(node, place.node, file)}",
             sure,
             place.evidence,
-            _fix(node, read, file),
+            None if shown else _fix(node, read, file),
             cause=place.node,
             subject=read,
-            facts=wait_facts(node, place.node, file),
+            facts={**wait_facts(node, place.node, file), "shown_each_step": float(bool(shown))},
         )
 
 

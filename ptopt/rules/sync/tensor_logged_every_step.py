@@ -2,10 +2,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from itertools import islice
 
 from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile, quote
-from ptopt.rules.shared.places import often_place
+from ptopt.rules.shared.places import Place, often_place
 from ptopt.rules.sync._reads import beside, small_gain, wait_facts
+from ptopt.source.file import remembered
+from ptopt.source.frequency import Often
+from ptopt.source.index import own_nodes, walk
 
 _METHODS = frozenset(
     {"set_postfix", "set_postfix_str", "set_description", "set_description_str", "add_scalar", "add_scalars"}
@@ -157,6 +161,41 @@ def reports(call: ast.Call, file: SourceFile) -> bool:
     if func.attr == "log":
         return "wandb" in receiver
     return func.attr in _METHODS and any(word in receiver for word in _LOGGERS)
+
+
+def shown_each_step(node: ast.AST, place: Place, file: SourceFile) -> tuple[str, int]:
+    """The variable that takes the number, and the line that reports it as often as the place runs; ("", 0) where none does."""
+    statement = file.index.statement_of(node)
+    target = (
+        statement.targets[0]
+        if isinstance(statement, ast.Assign)
+        else getattr(statement, "target", None)
+        if isinstance(statement, ast.AugAssign)
+        else None
+    )
+    if not isinstance(target, (ast.Name, ast.Attribute)):
+        return "", 0
+    name = file.source(target)
+    # A loop over micro-batches sums up what the loop around it reports.
+    steps = islice(file.index.loops_of(node), 2)
+    around: list[ast.AST] = [loop for loop in steps if file.frequencies.of(loop.body[0]).often > Often.EPOCH]
+    for each in around or [place.node]:
+        line = _reported_names(each, file).get(name, 0)
+        if line:
+            return name, line
+    return "", 0
+
+
+@remembered
+def _reported_names(root: ast.AST, file: SourceFile) -> dict[str, int]:
+    """Variables that are reported as often as `root` runs, each with the first line that does."""
+    return {
+        file.source(part): call.lineno
+        for call in reversed([n for n in own_nodes(root) if isinstance(n, ast.Call)])
+        if reports(call, file) and file.guards.rare(call, root) is None
+        for part in walk(call)
+        if isinstance(part, (ast.Name, ast.Attribute))
+    }
 
 
 def _printed(call: ast.Call) -> Iterator[ast.expr]:

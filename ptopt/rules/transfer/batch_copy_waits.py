@@ -118,6 +118,12 @@ class BatchCopyWaits(Rule):
             train(model, weights)
         """,
         """
+        def nearest(features, labels, bank, device):
+            for start in range(0, len(features), 1024):
+                near = (features[start:start + 1024].to(device) @ bank.T).argmax(1)
+                correct += (near == labels[start:start + 1024].to(device)).sum()
+        """,
+        """
         class Net(nn.Module):
             def forward(self, x):
                 mask = (x > 0).to(x.device)
@@ -167,6 +173,8 @@ class BatchCopyWaits(Rule):
             return  # nor can a tensor on the device be pinned
         if any(loop in moved_from_unpinned(file) for loop in loops):
             return  # `loader-without-pinning` says it of the loader, here and at its other loops
+        if any(_is_chunk(move.tensor, loop) for loop in loops):
+            return  # parts of one tensor: no loader made them
         hot = hot_place(node, file)
         if hot is None or _without_accelerator(node, file):
             return
@@ -181,6 +189,13 @@ class BatchCopyWaits(Rule):
             subject=move.tensor,
             facts={"pinned_in_file": float(pinned), "from_loader": float(origin == "loader")},
         )
+
+
+def _is_chunk(tensor: ast.expr, loop: ast.For) -> bool:
+    """`x[start : start + n]` in a loop over `start`"""
+    counted = {n.id for n in walk(loop.target) if isinstance(n, ast.Name)}
+    part = tensor.slice if isinstance(tensor, ast.Subscript) else None
+    return part is not None and any(isinstance(n, ast.Name) and n.id in counted for n in walk(part))
 
 
 def _without_accelerator(node: ast.AST, file: SourceFile) -> bool:

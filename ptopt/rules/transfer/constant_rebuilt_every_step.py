@@ -16,6 +16,7 @@ from ptopt.rules.base import (
     method_call,
     quote,
     replace_node,
+    writes_spaces,
 )
 from ptopt.rules.transfer._hot import Hot, hot_place
 from ptopt.rules.transfer._python_data import LEGACY_DTYPES, Made, is_constant, made_of, number
@@ -148,6 +149,18 @@ class ConstantRebuiltEveryStep(Rule):
         ),
         Invalid(
             """
+            for i, t in enumerate(timesteps):
+                guidance = torch.tensor([guidance_scale], device = device)  # !
+                latents = scheduler.step(model(latents, t, guidance), t, latents)
+            """,
+            """
+            for i, t in enumerate(timesteps):
+                guidance = torch.full((1,), guidance_scale, device = device)
+                latents = scheduler.step(model(latents, t, guidance), t, latents)
+            """,
+        ),
+        Invalid(
+            """
             class Net(nn.Module):
                 def __init__(self, indices):
                     super().__init__()
@@ -201,6 +214,7 @@ class ConstantRebuiltEveryStep(Rule):
             hot.evidence,
             _fix(made, fill, file),
             cause=hot.node,
+            facts={"forward": float(hot.kind == "forward")},
         )
 
 
@@ -310,8 +324,9 @@ def _fill(made: Made, file: SourceFile) -> str:
     ):  # without a dtype, `zeros` gives floats
         leaf = "zeros" if value == 0 else "ones" if value == 1 else ""
     start = f"{leaf}({shape}" if leaf else f"full({shape}, {file.source(data)}"
-    ending = "".join(f", dtype={name}" for name in names)
-    return f"{file.source(made.factory.func.value)}.{start}, device={made.device}{ending})"
+    equals = " = " if writes_spaces(file, made.factory) else "="
+    ending = "".join(f", dtype{equals}{name}" for name in names)
+    return f"{file.source(made.factory.func.value)}.{start}, device{equals}{made.device}{ending})"
 
 
 def _whole(value: object) -> bool:

@@ -26,6 +26,8 @@ def _call(file: SourceFile, name: str) -> ast.Call:
         ("a()\ngone()  # why\nb()\n", "a()\nb()\n"),
         ("def f():\n    gone(\n        1,\n    )\n    b()\n", "def f():\n    b()\n"),
         ("é = 'ü'\r\ngone()\r\nb()\r\n", "é = 'ü'\r\nb()\r\n"),
+        ("a()\n\ngone()\n\nb()\n", "a()\n\nb()\n"),
+        ("a()\n\ngone()\nb()\n", "a()\n\nb()\n"),
         ("if x:\n    a()\nelse:\n    gone()\n    b()\n", "if x:\n    a()\nelse:\n    b()\n"),
     ],
 )
