@@ -11,6 +11,7 @@ import dataclasses
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from ptopt.change import ChangedFile
 from ptopt.file_result import FileResult
@@ -32,6 +33,9 @@ _LIBRARIES = (b"torch", b"lightning", b"transformers", b"accelerate", b"deepspee
 KIND = "kind of claim:"  # begins the name of the feature that says it
 # The feature with the probability that the model gave when it doubted its claim.
 CHECKED = "stated when checked"
+# A claim that the model, asked to prove it wrong, calls less likely than this to be acted on is not asked about again, and no comment.
+LIKELY = 0.5
+_OPINIONS = 2  # on each of the others
 
 
 def changed(source: SourceFile, change: ChangedFile | None, calibration: Calibration) -> tuple[Region, ...]:
@@ -78,7 +82,7 @@ def with_claims(
         with contextlib.suppress(AnalysisError):  # what could not be checked stays as the rules made it
             views = runner(_views, results[at], [doubt.claim for doubt in several], facts)
             shown += [(at, doubt, view) for doubt, view in zip(several, views, strict=True)]
-    checks = advisor.check([(doubt.claim, view) for _, doubt, view in shown])
+    checks = _checked(advisor, [(doubt, view) for _, doubt, view in shown])
     found = list(results)
     for (at, doubt, _), check in zip(shown, checks, strict=True):
         found[at] = _decided(found[at], doubt, check, advisor)
@@ -91,6 +95,35 @@ class _Doubt:
 
     claim: Claim
     rule_proposal: Proposal | None
+
+
+def _checked(advisor: Advisor, doubts: Sequence[tuple[_Doubt, Region]]) -> list[Check | None]:
+    """What the model makes of each claim; None for an invalid answer.
+
+    Its own claims that it stands by are put to it again, and the mean of these opinions is their probability: the first one was high,
+    or nobody would have asked again, so it says little about what the next one will be.
+    """
+    checks = advisor.check([(doubt.claim, view) for doubt, view in doubts])
+    likely: list[int] = []
+    for at, ((doubt, _), check) in enumerate(zip(doubts, checks, strict=True)):
+        if doubt.rule_proposal is not None or check is None or check.verdict != "right":
+            continue
+        if check.probability >= LIKELY:
+            likely.append(at)
+        else:
+            checks[at] = dataclasses.replace(check, verdict="trivial")
+    again = advisor.check_again([(doubts[at][0].claim, doubts[at][1]) for at in likely], _OPINIONS)
+    for at, drawn in zip(likely, again, strict=True):
+        checks[at] = _mean(drawn)
+    return checks
+
+
+def _mean(opinions: Sequence[Check | None]) -> Check | None:
+    """What several opinions on a claim come to; None where one of them is invalid."""
+    valid = [check for check in opinions if check is not None]
+    if len(valid) < len(opinions):
+        return None
+    return Check("right", fmean(check.probability for check in valid))
 
 
 def _of_rules(wanted: Sequence[tuple[int, FileResult]]) -> defaultdict[int, list[_Doubt]]:

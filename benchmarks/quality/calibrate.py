@@ -6,7 +6,8 @@ The threshold is written into FILE.json: that of `python -m training calibrate`,
 then does nothing else in a review. The commits are those of the part that readers
 without a tool have read (`experts`): a comment counts as right where one of them would have posted, too (grade 2 or 3, within NEAR lines), and
 as wrong elsewhere. The threshold is the least one from which on LEAST_RIGHT of the comments are right, or as much above it as it takes to comment at most
-MOST_COMMENTED of all commits: these, and the random ones of RANDOM, which no reader without a tool has read. With `--answers FILE...` the
+MOST_COMMENTED of all commits: these, and the random ones of RANDOM, which no reader without a tool has read. The confidence of the comments
+is the share of those from the threshold on that are right. With `--answers FILE...` the
 table is printed and nothing is written.
 """
 
@@ -35,7 +36,8 @@ from ptopt.rules.model.found_by_model import FoundByModel
 LEAST_RIGHT = 0.55  # share of the comments from the threshold on; what is less sure than the ranker's own threshold is not shown
 RANDOM = Path(__file__).parent / "data" / "model" / "random-commits.jsonl"
 LEAST_COMMENTS = 10  # fewer say nothing
-MOST_COMMENTED = 0.08  # of all commits: a reviewer that speaks more often is not listened to
+# Of all commits: a reviewer that speaks more often is not listened to. Readers would surely post on twice as many.
+MOST_COMMENTED = 0.10
 _STEPS = tuple(step / 100 for step in range(20, 100))
 _PRINTED = 5  # each so many of them
 
@@ -141,7 +143,11 @@ def decide(
                 for step in _STEPS
                 if step >= least and _commented(found, step) <= most_commented * reviewed
             )
-            return next(rare, _STEPS[-1]), round(sum(right) / len(right), 2)
+            threshold = next(rare, _STEPS[-1])
+            shown = _rights(found, threshold)
+            if len(shown) >= LEAST_COMMENTS:
+                right = shown
+            return threshold, round(sum(right) / len(right), 2)
     return None
 
 

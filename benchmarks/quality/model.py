@@ -2,7 +2,8 @@
 
 Recorded answers make a measurement repeatable without the model: JSON lines of `prompt` (the hash of what it was asked) and
 `answer`. With `--ask DIR` each prompt without a recorded answer is written to DIR as a file, to be answered by whatever
-model is at hand; claims are asked first, then the checks of what was claimed, so it takes two rounds.
+model is at hand; claims are asked first, then the checks of what was claimed, then further opinions on what stood (prompts with a
+`seed`, each to be answered anew), so it takes three rounds.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from benchmarks.quality.common import read_rows
 from ptopt.findings import Review
@@ -27,8 +29,8 @@ from ptopt.model.interface import Backend, ChatPrompt, JudgePrompt, ModelUnavail
 
 _SECONDS = 600.0  # that a review waits for a server
 # Of recorded findings, what `calibrate` says of the recorded answers.
-_CONFIDENCE = 0.67
-_THRESHOLD = 0.59
+_CONFIDENCE = 0.61
+_THRESHOLD = 0.58
 _NOTHING = '{"findings": []}'
 
 
@@ -118,7 +120,14 @@ class Recorded:
         if self._ask is None:
             raise ModelUnavailableError(f"no answer was recorded to prompt {key}; --ask DIR writes it out")
         self._ask.mkdir(parents=True, exist_ok=True)
-        asked = {"prompt": key, "system": prompt.system, "user": prompt.user, "schema": prompt.schema}
+        asked: dict[str, Any] = {
+            "prompt": key,
+            "system": prompt.system,
+            "user": prompt.user,
+            "schema": prompt.schema,
+        }
+        if prompt.seed is not None:
+            asked["seed"] = prompt.seed
         (self._ask / f"{key}.json").write_text(json.dumps(asked), encoding="utf-8")
         return _NOTHING
 
@@ -144,7 +153,10 @@ class _Watched:
 
 def key_of(prompt: ChatPrompt) -> str:
     """What a recorded answer is found by: 16 hexadecimal digits."""
-    return hashlib.sha256(f"{prompt.system}\0{prompt.user}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    drawn = "" if prompt.seed is None else f"\0{prompt.seed}"
+    return hashlib.sha256(
+        f"{prompt.system}\0{prompt.user}{drawn}".encode("utf-8", "surrogatepass")
+    ).hexdigest()[:16]
 
 
 @cache

@@ -111,7 +111,15 @@ class Advisor:
         """What the model makes of each claim when it is to prove it wrong, with the whole file of the claim before it; None for
         an invalid answer. Raises ModelUnavailableError.
         """
-        prompts = _Rendered(claims, lambda pair: whole_change.check(pair[0], fit(pair[1], CHECK_TOKENS)))
+        return self._checks([(*pair, None) for pair in claims])
+
+    def check_again(self, claims: Sequence[tuple[Claim, Region]], times: int) -> list[list[Check | None]]:
+        """Per claim so many further opinions: the question of `check`, with answers that are drawn. Raises ModelUnavailableError."""
+        checks = self._checks([(*pair, seed) for pair in claims for seed in range(1, times + 1)])
+        return [checks[at * times : (at + 1) * times] for at in range(len(claims))]
+
+    def _checks(self, asked: Sequence[tuple[Claim, Region, int | None]]) -> list[Check | None]:
+        prompts = _Rendered(asked, lambda one: whole_change.check(one[0], fit(one[1], CHECK_TOKENS), one[2]))
         return [whole_change.parse_check(text) for text in _answers(self._backend.complete, prompts)]
 
     def read(self, sheets: Sequence[Sheet]) -> list[tuple[dict[str, RowAnswer], bool]]:

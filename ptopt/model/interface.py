@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
+
+TEMPERATURE: Final = 0.7  # of answers that are drawn
 
 
 class ModelUnavailableError(Exception):
@@ -30,6 +32,7 @@ class ChatPrompt:
     schema: Mapping[str, Any] | None = None
     max_tokens: int = 512
     examples: bool = True  # whether a general model is shown judged code before it
+    seed: int | None = None  # of an answer that is drawn, at TEMPERATURE; None: the likeliest one
 
 
 class Backend(Protocol):
@@ -45,7 +48,7 @@ class Backend(Protocol):
         ...
 
     def complete(self, prompts: Sequence[ChatPrompt]) -> list[str]:
-        """One answer a prompt, greedy; where a schema is given it is enforced while decoding.
+        """One answer a prompt, greedy or drawn with its seed; where a schema is given it is enforced while decoding.
 
         Raises ModelUnavailableError.
         """

@@ -112,12 +112,13 @@ def review(regions: Sequence[Region]) -> ChatPrompt:
     return ChatPrompt(f"{_REVIEW}\nKinds:\n{kinds}", shown, schema, _ANSWER_TOKENS, examples=False)
 
 
-def check(claim: Claim, file: Region) -> ChatPrompt:
-    """The prompt that doubts a claim. `file` is the whole file, fitted around the lines of the claim."""
+def check(claim: Claim, file: Region, seed: int | None = None) -> ChatPrompt:
+    """The prompt that doubts a claim. `file` is the whole file, fitted around the lines of the claim; with a seed the answer is
+    drawn."""
     lines = f"lines {shown_number(file, claim.start)} to {shown_number(file, claim.end)}"
     said = neutralise(f"{claim.problem} Advice: {claim.fix}" if claim.fix else claim.problem)
     user = f"{neutralise(' '.join(file.path.split()))}\n{code_of(file)}The comment, on {lines} ({claim.kind}): {said}\n"
-    return ChatPrompt(_CHECK, user, _check_schema(), _CHECK_ANSWER_TOKENS, examples=False)
+    return ChatPrompt(_CHECK, user, _check_schema(), _CHECK_ANSWER_TOKENS, examples=False, seed=seed)
 
 
 def claims(text: str, regions: Sequence[Region]) -> tuple[tuple[Claim, ...], bool]:

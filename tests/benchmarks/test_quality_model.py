@@ -35,12 +35,13 @@ def work(tmp_path: Path) -> Work:
 
 
 def _answered(work: Work, folder: Path, claim: dict[str, Any], probability: int) -> ModelOptions:
-    """All prompts of the commit answered, in two rounds."""
+    """All prompts of the commit answered, in three rounds."""
     answers, ask = folder / "answers.jsonl", folder / "ask"
     answers.write_text("")
     for answer in (
         {"findings": [claim]},
-        {"because": "so", "verdict": "right", "probability": probability},
+        checked := {"because": "so", "verdict": "right", "probability": probability},
+        checked,
     ):
         ((_, material),) = materials(work)
         assert isinstance(material, Material)
@@ -55,7 +56,7 @@ def _answered(work: Work, folder: Path, claim: dict[str, Any], probability: int)
     return ModelOptions((answers.rename(folder / "all.jsonl"),), threshold=0.0)
 
 
-def test_answers_are_recorded_in_two_rounds(work: Work, tmp_path: Path) -> None:
+def test_answers_are_recorded_in_three_rounds(work: Work, tmp_path: Path) -> None:
     claim = CLAIM | {"start_line": 6, "end_line": 6}
     model = _answered(work, tmp_path, claim, 80)
     ((_, material),) = materials(work)

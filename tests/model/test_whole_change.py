@@ -27,6 +27,7 @@ from ptopt.model.whole_change import (
     parse_check,
 )
 from ptopt.model.whole_change import review as review_prompt
+from ptopt.model_whole_change import CHECKED
 from ptopt.report import render
 from ptopt.source.file import SourceFile
 from tests.model.scripted import Scripted, review
@@ -98,7 +99,7 @@ def test_a_claim_that_stands_is_a_comment_with_the_words_as_a_quotation() -> Non
 def test_the_model_sees_what_changed_and_then_the_whole_file_with_its_claim() -> None:
     backend = _answers(CLAIM, RIGHT)
     _reviewed(backend)
-    first, second = backend.chats
+    first, second, *_ = backend.chats
     assert '4+     model = AutoModel.from_pretrained("big")' in first.user and "def size" not in first.user
     assert "-     return load(path)" in first.user
     assert '12+     model = AutoModel.from_pretrained("big")' in second.user and "def size" in second.user
@@ -121,6 +122,53 @@ def test_the_model_sees_what_changed_and_then_the_whole_file_with_its_claim() ->
 )
 def test_a_claim_that_the_model_itself_doubts_is_no_comment(checked: dict[str, Any] | str) -> None:
     assert _reviewed(_answers(CLAIM, checked)).findings == ()
+
+
+def _with_opinions(*drawn: dict[str, Any] | str, first: dict[str, Any] = RIGHT) -> Scripted:
+    """The first check of the claim, and the answers that are drawn, by seed."""
+    answers = {None: first, **dict(enumerate(drawn, 1))}
+
+    def say(prompt: ChatPrompt) -> str:
+        if "findings" in (prompt.schema or {})["properties"]:
+            return json.dumps({"findings": [CLAIM]})
+        answer = answers[prompt.seed]
+        return answer if isinstance(answer, str) else json.dumps(answer)
+
+    return Scripted(say=say)
+
+
+@pytest.mark.parametrize(
+    ("drawn", "probability"),
+    [((60, 60), 0.6), ((90, 30), 0.6), ((58, 61), None), ((20, 20), None), ((100, 10), None)],
+)
+def test_what_more_opinions_make_of_a_claim_on_average_decides(
+    drawn: tuple[int, int], probability: float | None
+) -> None:
+    backend = _with_opinions(
+        *({**RIGHT, "probability": one} for one in drawn), first={**RIGHT, "probability": 95}
+    )
+    found = _reviewed(backend).findings
+    assert [dict(finding.features)[CHECKED] for finding in found] == (
+        [] if probability is None else [probability]
+    )
+    assert [(prompt.seed, prompt.user) for prompt in backend.chats[1:]] == [
+        (seed, backend.chats[1].user) for seed in (None, 1, 2)
+    ]
+
+
+@pytest.mark.parametrize(("verdict", "probability"), [("right", 49), ("trivial", 80), ("wrong", 80)])
+def test_a_claim_that_the_first_check_strikes_out_is_not_asked_about_again(
+    verdict: str, probability: int
+) -> None:
+    never = Calibration(change_threshold=0.1, change_confidence=0.7)
+    backend = _with_opinions(RIGHT, RIGHT, first={**RIGHT, "verdict": verdict, "probability": probability})
+    assert review({"a.py": HEAD}, backend, never, bases={"a.py": BASE}).findings == ()
+    assert [prompt.seed for prompt in backend.chats] == [None, None]
+
+
+def test_an_invalid_opinion_leaves_a_claim_out_and_is_counted() -> None:
+    found = _reviewed(_with_opinions(RIGHT, "no idea"))
+    assert found.findings == () and found.model is not None and found.model.invalid == 1
 
 
 def test_claims_stand_on_the_change() -> None:

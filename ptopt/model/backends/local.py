@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -15,7 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
 from ptopt.model.backends import attention
 from ptopt.model.backends.encoding import answer_ids, check_template, encode_chat, encode_judge
 from ptopt.model.backends.loading import base_hash, read_adapter, resolve_base
-from ptopt.model.interface import ChatPrompt, JudgePrompt, ModelUnavailableError
+from ptopt.model.interface import TEMPERATURE, ChatPrompt, JudgePrompt, ModelUnavailableError
 
 log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -133,18 +134,19 @@ class TransformersBackend:
     def complete(self, prompts: Sequence[ChatPrompt]) -> list[str]:
         rows = [encode_chat(self._tokenizer, prompt) for prompt in prompts]
         found = [""] * len(rows)
-        groups: dict[tuple[int, bool], list[int]] = {}  # one limit, and all or none with a schema
+        # One limit and one seed, and all or none with a schema.
+        groups: dict[tuple[int, int | None, bool], list[int]] = {}
         for i, prompt in enumerate(prompts):
-            groups.setdefault((prompt.max_tokens, prompt.schema is not None), []).append(i)
+            groups.setdefault((prompt.max_tokens, prompt.seed, prompt.schema is not None), []).append(i)
         with self._running(), torch.inference_mode():
-            for (limit, _), members in groups.items():
+            for (limit, seed, _), members in groups.items():
                 room = limit + max(len(rows[i]) for i in members)
                 size = min(ANSWERS_AT_ONCE, max(1, 4 * self._batch_tokens // room))
                 members.sort(key=lambda i: len(rows[i]))
                 for begin in range(0, len(members), size):
                     batch = members[begin : begin + size]
                     texts = self._generate(
-                        [rows[i] for i in batch], [prompts[i].schema for i in batch], limit
+                        [rows[i] for i in batch], [prompts[i].schema for i in batch], limit, seed
                     )
                     for i, text in zip(batch, texts, strict=True):
                         found[i] = text
@@ -163,7 +165,7 @@ class TransformersBackend:
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
 
-    def _generate(self, rows: list[list[int]], schemas: list[Any], limit: int) -> list[str]:
+    def _generate(self, rows: list[list[int]], schemas: list[Any], limit: int, seed: int | None) -> list[str]:
         width = max(map(len, rows))
         self._fits(width + limit)
         ids = torch.tensor([[self._pad] * (width - len(row)) + row for row in rows], device=self._device)
@@ -171,14 +173,16 @@ class TransformersBackend:
         processors = []
         if schemas[0] is not None:
             processors.append(self._compiled().processor(schemas, width, limit))
-        out = self._model.generate(
-            ids,
-            attention_mask=mask,
-            max_new_tokens=limit,
-            do_sample=False,
-            logits_processor=processors,
-            stopping_criteria=[self._stop_when_closed],
-        )
+        drawn = {} if seed is None else {"do_sample": True, "temperature": TEMPERATURE}
+        with _seeded(seed, self._device):
+            out = self._model.generate(
+                ids,
+                attention_mask=mask,
+                max_new_tokens=limit,
+                logits_processor=processors,
+                stopping_criteria=[self._stop_when_closed],
+                **{"do_sample": False, **drawn},
+            )
         self._check_open()
         return list(self._tokenizer.batch_decode(out[:, width:], skip_special_tokens=True))
 
@@ -225,6 +229,17 @@ class _Running:
         self._backend._lock.release()
         if isinstance(error, RuntimeError | ValueError):  # out of memory is a RuntimeError too
             raise _unavailable("the model failed", error) from error
+
+
+@contextlib.contextmanager
+def _seeded(seed: int | None, device: torch.device) -> Iterator[None]:
+    """Random numbers of this seed, without touching those of the process; None: as they are."""
+    if seed is None:
+        yield
+        return
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        yield
 
 
 def compute_dtype(device: torch.device) -> torch.dtype:

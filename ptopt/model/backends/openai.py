@@ -16,7 +16,7 @@ from ptopt.model.backends.http import Http, RefusedError
 from ptopt.model.backends.logprobs import TOP, log_odds, said_odds, word_odds
 from ptopt.model.backends.parallel import Threads, ThreadsClosedError
 from ptopt.model.backends.usage import Usage
-from ptopt.model.interface import ChatPrompt, JudgePrompt, ModelUnavailableError
+from ptopt.model.interface import TEMPERATURE, ChatPrompt, JudgePrompt, ModelUnavailableError
 
 log = logging.getLogger(__name__)
 
@@ -164,6 +164,8 @@ class OpenAIBackend:
             "max_tokens": prompt.max_tokens,
             "temperature": 0,
         }
+        if prompt.seed is not None:
+            body |= {"temperature": TEMPERATURE, "seed": prompt.seed}
         if self._dialect == "vllm":
             body["chat_template_kwargs"] = dict(TEMPLATE_INPUTS)
         return body

@@ -18,7 +18,7 @@ from vllm.sampling_params import StructuredOutputsParams
 from ptopt.model.backends.encoding import answer_ids, check_template, encode_chat, encode_judge
 from ptopt.model.backends.loading import base_hash, rank, read_adapter, resolve_base
 from ptopt.model.backends.logprobs import log_odds
-from ptopt.model.interface import ChatPrompt, JudgePrompt, ModelUnavailableError
+from ptopt.model.interface import TEMPERATURE, ChatPrompt, JudgePrompt, ModelUnavailableError
 
 
 class VLLMBackend:
@@ -91,7 +91,8 @@ class VLLMBackend:
         params = [
             SamplingParams(
                 max_tokens=prompt.max_tokens,
-                temperature=0.0,
+                temperature=0.0 if prompt.seed is None else TEMPERATURE,
+                seed=prompt.seed,
                 structured_outputs=StructuredOutputsParams(json=dict(prompt.schema))
                 if prompt.schema
                 else None,

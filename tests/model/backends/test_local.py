@@ -166,6 +166,17 @@ def test_a_closed_model_says_so(make_adapter: Callable[..., Path]) -> None:
         backend.score([judge(1)])
 
 
+def test_answers_with_a_seed_are_drawn_and_leave_the_random_numbers_of_the_process_alone(
+    model: TransformersBackend,
+) -> None:
+    asked = [ChatPrompt("You write.", "Tell a story.", None, 24, seed=seed) for seed in (None, 1, 2)]
+    before = torch.random.get_rng_state()
+    told = model.complete(asked)
+    assert len(set(told)) == 3
+    assert model.complete(asked) == told
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
 def test_closing_ends_a_call_after_its_next_token(base_model: Path) -> None:
     backend = TransformersBackend(str(base_model), threads=1)
     failed: list[Exception] = []

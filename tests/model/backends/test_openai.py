@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,7 +14,7 @@ pytest.importorskip("tenacity")
 
 from ptopt.model.backends.bounded import Bounded
 from ptopt.model.backends.openai import API_KEY, OpenAIBackend
-from ptopt.model.interface import ChatPrompt, JudgePrompt, ModelUnavailableError
+from ptopt.model.interface import TEMPERATURE, ChatPrompt, JudgePrompt, ModelUnavailableError
 from tests.model.backends.fake_server import (
     LLAMA_MODELS,
     FakeServer,
@@ -65,6 +66,13 @@ def test_the_marks_of_a_prompt_are_one_request_each_with_all_text_before_it(
         (1, 0, 20, "m")
     }
     assert all(body["logprob_token_ids"] == [7, 8] for body in bodies)
+
+
+def test_an_answer_with_a_seed_is_drawn(backend: Open, server: FakeServer) -> None:
+    server.replies["/v1/chat/completions"] = lambda _: chat("{}")
+    backend(server).complete([CHAT, dataclasses.replace(CHAT, seed=3)])
+    bodies = server.bodies("/v1/chat/completions")
+    assert sorted((body["temperature"], body.get("seed")) for body in bodies) == [(0, None), (TEMPERATURE, 3)]
 
 
 def test_answers_to_several_marks_are_told_apart_by_their_number(backend: Open, server: FakeServer) -> None:
