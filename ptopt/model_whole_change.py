@@ -31,10 +31,10 @@ Enabled = Callable[[str, str, str, bool, str], bool]
 
 _LIBRARIES = (b"torch", b"lightning", b"transformers", b"accelerate", b"deepspeed", b"vllm")
 KIND = "kind of claim:"  # begins the name of the feature that says it
-# The feature with the probability that the model gave when it doubted its claim.
+# The feature with the probability that the model gave when it doubted its claim: the mean of its further opinions.
 CHECKED = "stated when checked"
 # A claim that the model, asked to prove it wrong, calls less likely than this to be acted on is not asked about again, and no comment.
-LIKELY = 0.5
+_LIKELY = 0.5
 _OPINIONS = 2  # on each of the others
 
 
@@ -108,7 +108,7 @@ def _checked(advisor: Advisor, doubts: Sequence[tuple[_Doubt, Region]]) -> list[
     for at, ((doubt, _), check) in enumerate(zip(doubts, checks, strict=True)):
         if doubt.rule_proposal is not None or check is None or check.verdict != "right":
             continue
-        if check.probability >= LIKELY:
+        if check.probability >= _LIKELY:
             likely.append(at)
         else:
             checks[at] = dataclasses.replace(check, verdict="trivial")

@@ -71,21 +71,21 @@ class Repository:
         self._opinions: dict[tuple[str, str], Opinion] = {}
         self._filters: defaultdict[str, wanted.RuleFilter] = defaultdict(wanted.RuleFilter)
         self._votes = 0  # of those who may write
-        self._told_at = -1  # the number of these when the reviewer was told that minds changed
+        self._changed_at = -1  # the number of these after which the reviewer knew that minds had changed
         self.pull = 0
 
     def state(self) -> RepositoryState:
-        """What the review knows: the same as of all votes at once, and what it was told."""
+        """What the review knows: the same as of all votes at once, and whether minds changed."""
         estimates = {rule: rule_filter.estimate(self._votes) for rule, rule_filter in self._filters.items()}
         for rule, estimate in estimates.items():
-            if self._votes - estimate.unasked <= self._told_at:
+            if self._votes - estimate.unasked <= self._changed_at:
                 estimates[rule] = replace(estimate, unasked=_OVERDUE)
         return state_of(self._opinions.values(), estimates, family_of)
 
-    def tell(self) -> None:
+    def minds_changed(self) -> None:
         """The reviewer learns that minds changed, not about which rules: it asks at once about each one that is quiet, until somebody
         who may write answers."""
-        self._told_at = self._votes
+        self._changed_at = self._votes
 
     def useful(self, one: Candidate) -> bool:
         return one.useful and one.rule not in self.unwanted

@@ -172,11 +172,11 @@ def drift(
     least: float,
     *,
     returns: bool,
-    told: bool = False,
+    known: bool = False,
 ) -> tuple[Tally, list[Tally]]:
     """After 200 events people change their minds about a third of the rules that find what is useful: they do not want
     them any more, or, with `returns`, want them from then on. First the tally of people who never thought otherwise, at as
-    many events; then that at numbers of events after the drift. `told`: the reviewer knows when, which no review can."""
+    many events; then that at numbers of events after the drift. `known`: the reviewer knows when, which no review can."""
     settled, after = Tally(), [Tally() for _ in _AFTER_DRIFT]
     changing = repositories(by_repo, seeds, HONEST)
     for (repository, candidates), (fresh, _) in zip(
@@ -191,8 +191,8 @@ def drift(
         repository.unwanted = changed - now
         for _ in run(repository, candidates, least, [_DRIFT_AT]):
             repository.unwanted = now
-        if told:
-            repository.tell()
+        if known:
+            repository.minds_changed()
         for tally, current in zip(after, run(repository, candidates, least, _AFTER_DRIFT), strict=True):
             tally.add(repository, current.learned(), candidates, least)
     return settled, after
@@ -316,12 +316,12 @@ def main(arguments: Sequence[str]) -> int:
         ("a third of the rules unwanted", False, "unwanted: addressed", _addressed_of),
         ("a third of the rules wanted again", True, "wanted again: found", _found_of),
     ):
-        for told, shares in ((False, recovered), (True, at_best)):
-            drifts = [drift(by_repo, [seed], 0.0, returns=returns, told=told) for seed in seeds]
+        for known, shares in ((False, recovered), (True, at_best)):
+            drifts = [drift(by_repo, [seed], 0.0, returns=returns, known=known) for seed in seeds]
             settled = sum((first for first, _ in drifts), Tally())
             after = [sum(column, Tally()) for column in zip(*(then for _, then in drifts), strict=True)]
             shares[what] = [share_of(first, then[at_50]) for first, then in ((settled, after), *drifts)]
-            line = "  oracle that knows when" if told else name
+            line = "  oracle that knows when" if known else name
             print(f"{line:42}" + "".join(f"{t.addressed:8.0%}/{t.lost:4.0%}" for t in (settled, *after)))
     print(f"\n{'attack':46}{'runs':>6}{'lose a good rule':>18}{'addressed':>11}{'lost':>6}")
     harmed = {}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 
 from ptopt.audit.live import Live
 from ptopt.audit.modules import Module, dotted_name, text_of
@@ -11,6 +12,7 @@ from ptopt.source.bindings import is_self
 from ptopt.source.index import FunctionNode
 
 _DEEPEST = 12
+_CALLS_OF_CALLS = 3
 
 
 def callers(live: Live, function: FunctionNode, module: Module) -> Iterator[tuple[Module, ast.Call, int]]:
@@ -80,6 +82,39 @@ def lineage(live: Live, module: Module, cls: ast.ClassDef | None) -> Iterator[tu
             found = live.modules.resolve(holder, dotted_name(base)) if dotted_name(base) else None
             if found is not None and isinstance(found[1], ast.ClassDef):
                 waiting.append((found[0], found[1]))
+
+
+def holds_of_all_calls(
+    function: FunctionNode,
+    module: Module,
+    calls: Callable[[FunctionNode, Module], Iterable[tuple[Module, ast.Call]]],
+    around: Callable[[Module, ast.Call], FunctionNode | None],
+    holds: Callable[[Module, ast.Call], bool],
+) -> bool:
+    """Is the function called, and does `holds` hold of each call, or else of all calls of the function around it, a few deep?"""
+    return _Chains(calls, around, holds, {}).lead(function, module, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Chains:
+    """Each function is looked at once for each depth: chains through functions that all call each other are too many to follow."""
+
+    calls: Callable[[FunctionNode, Module], Iterable[tuple[Module, ast.Call]]]
+    around: Callable[[Module, ast.Call], FunctionNode | None]
+    holds: Callable[[Module, ast.Call], bool]
+    known: dict[tuple[FunctionNode, int], bool]
+
+    def lead(self, called: FunctionNode, module: Module, depth: int) -> bool:
+        if depth > _CALLS_OF_CALLS:
+            return False
+        if (called, depth) not in self.known:
+            found = list(self.calls(called, module))
+            self.known[called, depth] = bool(found) and all(
+                self.holds(other, call)
+                or ((outer := self.around(other, call)) is not None and self.lead(outer, other, depth + 1))
+                for other, call in found
+            )
+        return self.known[called, depth]
 
 
 def handed_on(

@@ -18,6 +18,21 @@ from ptopt.project.facts import NO_FACTS
 files = {path: text.encode() for path, text in json.load(sys.stdin).items()}
 print(len(audit_of("net", files, Config(), NO_FACTS).entries))
 """
+
+
+def _layers(width: int = 60) -> str:
+    """An evaluation that a script reaches on more ways than anybody can follow."""
+    lines = ["def features(model, loader):", "    for x in loader:", "        found = model(x)"]
+    below = ["features"]
+    for layer in range(4):
+        names = [f"{'evaluate' if layer == 3 else 'layer'}_{layer}_{at}" for at in range(width)]
+        for name in names:
+            lines += [f"def {name}(model, loader):", *(f"    {each}(model, loader)" for each in below)]
+        below = names
+    under = ["with torch.no_grad():", *(f"    {each}(Net(), [])" for each in below)]
+    return "\n".join([*lines, *under]) + "\n"
+
+
 _FILES = {
     "slashes in a page": {"README.md": "constrain.py\n" + "/" * 190_000},
     "empty lines in a manifest": {
@@ -25,6 +40,7 @@ _FILES = {
         "setup.cfg": "\n" * 190_000,
         "pyproject.toml": " \n" * 90_000,
     },
+    "functions that all call each other": {"train.py": train() + _layers()},
 }
 
 

@@ -152,6 +152,11 @@ def test_workers_are_critical_where_datasets_are_found_by_name(audited: Auditor)
         """,
     }  # fmt: skip
     assert "workers" in critical(audited, files)
+    not_all = {
+        **files,
+        "data/codes_set.py": "class codes:\n    def __getitem__(self, at):\n        return [at]\n",
+    }
+    assert "workers" not in critical(audited, not_all)  # each of them has to decode
     files["data/pictures_set.py"] = files["data/pictures_set.py"].replace("Image.open", "list")
     assert "workers" not in critical(audited, files)
 

@@ -41,30 +41,6 @@ def test_a_dataset_around_another_costs_what_that_costs(audited: Auditor) -> Non
     assert "workers" in critical(audited, {"train.py": code})
 
 
-def test_of_datasets_that_are_found_by_name_each_has_to_decode(audited: Auditor) -> None:
-    files = {
-        "train.py": train(item="return self.paths[at], 1", workers="").replace(
-            "Pictures(paths)", "data.create('pictures')"
-        ).replace("import torch\n", "import torch\nimport data\n", 1),
-        "data/__init__.py": """
-            import importlib
-
-            def create(name):
-                return vars(importlib.import_module("data." + name + "_set"))[name]()
-        """,
-        "data/pictures_set.py": """
-            from PIL import Image
-
-            class pictures:
-                def __getitem__(self, at):
-                    return Image.open(f"{at}.jpg")
-        """,
-    }  # fmt: skip
-    assert "workers" in critical(audited, files)
-    files["data/codes_set.py"] = "class codes:\n    def __getitem__(self, at):\n        return [at]\n"
-    assert "workers" not in critical(audited, files)
-
-
 LANGUAGE = "language = AutoModelForCausalLM.from_pretrained('x')"
 ADVERSARY = "loss_D = discriminator(images)"
 

@@ -50,13 +50,15 @@ def test_what_is_unwanted_from_now_on_becomes_quiet() -> None:
     assert later.shown < at_once.shown
 
 
-def test_who_is_told_that_minds_changed_asks_at_once() -> None:
+def test_who_knows_that_minds_changed_asks_at_once() -> None:
     """About each quiet rule until somebody answers; nothing is different before, or for the settled."""
     again = {"a/b": [*(replace(one, useful=True) for one in BAD[:4]), *GOOD]}
-    alone, told = (replay.drift(again, range(12), 0.0, returns=True, told=told) for told in (False, True))
-    assert told[0] == alone[0]
-    assert alone[1][0].lost > 0.3 > told[1][1].lost
-    assert told[1][1].lost < alone[1][1].lost  # ten events later
+    alone, oracle = (
+        replay.drift(again, range(12), 0.0, returns=True, known=known) for known in (False, True)
+    )
+    assert oracle[0] == alone[0]
+    assert alone[1][0].lost > 0.3 > oracle[1][1].lost
+    assert oracle[1][1].lost < alone[1][1].lost  # ten events later
 
 
 def test_of_which_rules_findings_are_lost() -> None:

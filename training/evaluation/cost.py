@@ -89,7 +89,7 @@ def cost(
     """Count the tokens of reviews of a REPOSITORY's last commits; nothing is sent.
 
     Each commit counts as a pull request. Tokens are estimated, rather too high than too low; written ones are what the
-    prompts allow at most. The checks of what a model finds in a change as a whole come on top: one for each claim.
+    prompts allow at most. The checks of what a model finds in a change as a whole come on top: one for each claim, and two more for each that stands.
     """
     try:
         known = None if model is None else read_general(model)

@@ -9,12 +9,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ptopt.audit.arguments import TrainerArguments, lightning_argument
-from ptopt.audit.calling import callers, lineage
+from ptopt.audit.calling import callers, holds_of_all_calls, lineage
 from ptopt.audit.known import Value, agreed
 from ptopt.audit.measures.endless import is_endless
 from ptopt.audit.modules import Module, text_of
 from ptopt.audit.setup import Candidate, Setup
 from ptopt.audit.values import Measure, Place, State
+from ptopt.source.index import FunctionNode
 
 _LOADER = re.compile(r"^(\w*DataLoader\w*|\w*Dataloader|WebLoader)$")
 _EVAL = re.compile(
@@ -25,7 +26,6 @@ _COUNTS_CPUS = re.compile(r"cpu_count|sched_getaffinity")
 _SAMPLES = re.compile(r"^(sampl(e|ing)|generate|inference)")
 _TRAIN = re.compile(r"train|\btr_", re.I)
 _FOREIGN = re.compile(r"^(nvidia|webdataset|ffcv|tensorflow_datasets)$")
-_DEEPEST = 3  # calls of calls that lead to a loader
 _POSITIONS = {"num_workers": 5, "pin_memory": 7}
 
 
@@ -84,17 +84,24 @@ def _loaders(setup: Setup) -> list[_Loader]:
     return training or [each for each in neutral if not _is_for_evaluation(setup, each.module, each.call)]
 
 
-def _is_for_evaluation(setup: Setup, module: Module, node: ast.AST, depth: int = 0) -> bool:
+def _is_for_evaluation(setup: Setup, module: Module, node: ast.AST) -> bool:
     """Do evaluations alone lead to the function that makes the loader, or calls that say so: `data["val"] = make("val")`?"""
+
+    def evaluates(function: FunctionNode | None, holder: Module) -> bool:
+        return function is not None and holder.file.context.is_eval_function(function)
+
     function = setup.live.outermost(module, node)
-    if function is None or depth > _DEEPEST:
-        return False
-    if module.file.context.is_eval_function(function):
-        return True
-    found = [(other, call) for other, call, _ in callers(setup.live, function, module)]
-    return bool(found) and all(
-        _says_evaluation(other, call) or _is_for_evaluation(setup, other, call, depth + 1)
-        for other, call in found
+    return function is not None and (
+        evaluates(function, module)
+        or holds_of_all_calls(
+            function,
+            module,
+            lambda called, holder: ((other, call) for other, call, _ in callers(setup.live, called, holder)),
+            setup.live.outermost,
+            lambda other, call: (
+                _says_evaluation(other, call) or evaluates(setup.live.outermost(other, call), other)
+            ),
+        )
     )
 
 
@@ -280,7 +287,7 @@ def _decided(setup: Setup, key: str, title: str, values: list[Value], shown: str
 
 
 def _without(setup: Setup, key: str, title: str) -> Measure:
-    foreign = next((p for p in setup.packages if _FOREIGN.search(p)), "")
+    foreign = min((p for p in setup.packages if _FOREIGN.search(p)), default="")  # a set has no order
     if foreign:
         return Measure(key, title, State.UNKNOWN, f"the data comes from `{foreign}`")
     if setup.blind_model:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 
 from ptopt.audit.arguments import TrainerArguments
-from ptopt.audit.calling import callers
+from ptopt.audit.calling import callers, holds_of_all_calls
 from ptopt.audit.live import Live
 from ptopt.audit.modules import Module, text_of
 from ptopt.audit.setup import Candidate, Setup
@@ -14,7 +15,6 @@ from ptopt.audit.values import Measure, Place, State
 from ptopt.source.file import remembered
 from ptopt.source.index import LOOPS, FunctionNode
 
-_DEEPEST = 3  # calls of calls that lead to an evaluation
 _BY_FRAMEWORK = ("transformers", "TRL", "Lightning")
 RECORDS_GRAPH = "an evaluation records the graph"
 _EVAL_NAME = re.compile(
@@ -74,7 +74,7 @@ def evaluation(setup: Setup) -> Measure:
         forward = _forward_in_loop(module, function)
         if forward is None or _ends_the_graph(forward, setup):
             continue
-        off = module.file.context.grad_off(forward) or _called_without_graph(setup, function)
+        off = module.file.context.grad_off(forward) or _called_without_graph(setup, function, module)
         (free if off else graph).append(setup.place(module, forward if not off else function))
     for module, block in _grad_off_blocks(setup):
         free.append(setup.place(module, block))
@@ -87,39 +87,36 @@ def evaluation(setup: Setup) -> Measure:
     return setup.not_applicable(key, title, "no evaluation in the code that runs")
 
 
-def _is_part_of_one(setup: Setup, function: FunctionNode, module: Module, depth: int = 0) -> bool:
+def _is_part_of_one(setup: Setup, function: FunctionNode, module: Module) -> bool:
     """Is the network called in it, for evaluations alone: `features_of(model, loader)`?"""
-    if depth > _DEEPEST or (not depth and _forward_in_loop(module, function) is None):
-        return False
-    outer = [
-        (other, other.file.index.function_of(call))
-        for other, call, _ in callers(setup.live, function, module)
-    ]
-    return bool(outer) and all(
-        caller is not None
-        and caller is not function
-        and (other.file.context.is_eval_function(caller) or _is_part_of_one(setup, caller, other, depth + 1))
-        for other, caller in outer
+    return _forward_in_loop(module, function) is not None and holds_of_all_calls(
+        function,
+        module,
+        lambda called, holder: ((other, call) for other, call, _ in callers(setup.live, called, holder)),
+        _function_of,
+        lambda other, call: (
+            (caller := _function_of(other, call)) is not None and other.file.context.is_eval_function(caller)
+        ),
     )
 
 
-def _called_without_graph(setup: Setup, function: FunctionNode, depth: int = 0) -> bool:
+def _called_without_graph(setup: Setup, function: FunctionNode, module: Module) -> bool:
     """Do all calls of the function stand under `no_grad`, or in functions of which that holds?"""
-    calls = [
-        (other, call)
-        for other, node in setup.live.sites.get(function, [])
-        if isinstance(call := other.file.index.parent(node), ast.Call)
-        and setup.runs(other, call).truth is not False
-    ]
-    return bool(calls) and all(
-        other.file.context.grad_off(call)
-        or (
-            depth < _DEEPEST
-            and (caller := other.file.index.function_of(call)) is not None
-            and _called_without_graph(setup, caller, depth + 1)
-        )
-        for other, call in calls
-    )
+
+    def calls(called: FunctionNode, _: Module) -> Iterator[tuple[Module, ast.Call]]:
+        for other, node in setup.live.sites.get(called, []):
+            call = other.file.index.parent(node)
+            if isinstance(call, ast.Call) and setup.runs(other, call).truth is not False:
+                yield other, call
+
+    def is_off(other: Module, call: ast.Call) -> bool:
+        return other.file.context.grad_off(call)
+
+    return holds_of_all_calls(function, module, calls, _function_of, is_off)
+
+
+def _function_of(module: Module, node: ast.AST) -> FunctionNode | None:
+    return module.file.index.function_of(node)
 
 
 def _forward_in_loop(module: Module, function: FunctionNode) -> ast.Call | None:
