@@ -145,6 +145,8 @@ ADVICE: dict[str, Advice] = {
 }  # fmt: skip
 
 _MOST_PLACES = 6
+# `--amp`, or `amp` of a configuration: what a row names as the reason why a measure that the code has is off
+_OPTION = re.compile(r"(?:: off, |\()(?:default of )?(`[-\w]+`(?: of [^\s,;()]+)?)\)?$")
 # A model may also say that there is none.
 _DATA_PARALLEL = re.compile(r"^(?!.*\b(no|not|nor|neither|without)\b).*(?<!\w)DataParallel", re.I)
 
@@ -212,11 +214,16 @@ def _gap(key: str, level: Level, missing: Sequence[tuple[EntryPoint, Measure]], 
     advice = ADVICE[key]
     places = tuple(dict.fromkeys(place for _, m in missing for place in m.evidence))
     paths = tuple(dict.fromkeys(entry.path for entry, _ in missing))
+    options = [match and match[1] for _, m in missing for match in (_OPTION.search(m.detail),)]
     action = _action(advice, [m for _, m in missing], facts)
     if key == "precision":
         entries = [entry for entry, _ in missing]
         action = precision_action(action, entries, facts)
         places = tuple(dict.fromkeys((*places[: _MOST_PLACES // 2], *obstacle_places(entries), *places)))
+    if advice.phase > 1 and options and options[0] and set(options) == {options[0]}:
+        action = (
+            f"The code has an option for it, {options[0]}, which is off: try that first. Otherwise: {action}"
+        )
     return Gap(
         key, missing[0][1].title, level, action, advice.wrong_if, paths, places[:_MOST_PLACES],
         worth(_figure_of(key, missing)),

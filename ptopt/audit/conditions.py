@@ -132,12 +132,22 @@ class Conditions(ABC):
             if not test.known and wanted in test.passed:
                 continue  # one of the calls takes this way
             if test.truth is None:
-                unknown = unknown or test
+                unknown = unknown or self._as_asked(test, ancestor.test, wanted, module)
             elif test.note:
                 noted = noted or test
         if unknown is not None:
             return unknown
         return Value(True, True, noted.note if noted else "", noted.place if noted else None)
+
+    def _as_asked(self, value: Value, test: ast.expr, wanted: bool, module: Module) -> Value:
+        """The value of an open condition; its note says `not` where the node runs if the noted expression is false."""
+        inner, negative = test, not wanted
+        while isinstance(inner, ast.UnaryOp) and isinstance(inner.op, ast.Not):
+            inner, negative = inner.operand, not negative
+        text = " ".join(text_of(inner).split())
+        if not negative or isinstance(inner, ast.BoolOp) or value.note != f"`{text}`":
+            return value
+        return replace(value, note=f"not {value.note}")
 
     def runs(self, node: ast.AST, module: Module, depth: int = 0) -> Value:
         """Whether a node runs by default, by the conditions around it and around the calls that lead to it."""

@@ -174,12 +174,12 @@ def _starts(live: Live, packages: frozenset[str]) -> Iterator[Start]:
             yield "Lightning", module, call
 
 
-def _distance(live: Live, module: Module, call: ast.Call) -> tuple[bool, bool, int]:
-    """The loop that a reader takes for that of the script comes first: a real loop, and near the script."""
+def _distance(live: Live, module: Module, call: ast.Call) -> tuple[bool, bool, int, str, int]:
+    """The loop that a reader takes for that of the script comes first: a real loop, near the script, and the first of its file."""
     function = module.file.index.function_of(call)
     passes_on = function is not None and function.name == "backward"
     folders = 0 if module.path == live.start.path else 1 + len(_apart(live.start.path, module.path))
-    return passes_on, module.file.context.training_step(call) is None, folders
+    return passes_on, module.file.context.training_step(call) is None, folders, module.path, call.lineno
 
 
 def _apart(here: str, there: str) -> list[str]:
@@ -236,7 +236,7 @@ def _own_framework(live: Live, packages: frozenset[str]) -> str:
         "deepspeed"
     ):
         return "DeepSpeed"
-    if "Booster" in calls:
+    if "colossalai" in packages and "Booster" in calls:  # XGBoost and LightGBM have a `Booster`, too
         return "Colossal-AI"
     if "ignite" in packages and "Engine" in calls:
         return "Ignite"

@@ -146,7 +146,10 @@ class Frequencies:
 
     def _every(self, module: Module, remainder: ast.BinOp) -> str:
         value = self._setup.value(module, remainder.right)
-        shown = f"{value.value} ({value.note})" if value.known and value.note else text_of(remainder.right)
+        text = text_of(remainder.right)
+        shown = text if isinstance(remainder.right, ast.Constant) else f"`{text}`"
+        if value.known and value.note:
+            shown = f"{value.value} ({value.note})"
         return f"every {shown} of `{text_of(remainder.left)[:40]}`"
 
 

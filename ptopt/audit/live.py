@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from ptopt.audit.configured import Setting
-from ptopt.audit.modules import Module, Modules, dotted_name, text_of
+from ptopt.audit.modules import Module, Modules, dotted_name, path_is_package, text_of
 from ptopt.audit.summaries import DYNAMIC, Site, Summaries, Summary, main_block, summarise
 from ptopt.source import work
 from ptopt.source.calls import last_name
@@ -232,7 +232,23 @@ class Live:
         path = self.modules.find(name, 0, module.path)
         if path is not None:
             self._reach_file(path, (module, site))
+            self._reach_exported(path, (module, site))
         return path is not None
+
+    def _reach_exported(self, path: str, site: Site) -> None:
+        """What the `__init__.py` of a package imports from its own modules: it is found there by its name."""
+        package = self.modules.parse(path) if path_is_package(path) else None
+        if package is None:
+            return
+        folder = path.removesuffix("__init__.py")
+        for name in package.imported:
+            found = self.modules.resolve(package, name)
+            if found is not None and found[1] is not None and found[0].path.startswith(folder):
+                self._reach(found[0], found[1], site)
+        for level, origin in package.stars:
+            inner = self.modules.find(origin, level, path)
+            if inner is not None and inner != path and inner.startswith(folder):
+                self._reach_file(inner, site)
 
     def _settle(self) -> None:
         """`def find(name, modules): import_module(m) for m in modules`, and calls that pass the names of modules."""

@@ -247,6 +247,13 @@ class Setup:
             return ""
         return f"{added.package} has {what} since {added.version}; the project needs {self.facts.span(added.package)}"
 
+    def admits_older(self, version: str, what: str) -> str:
+        """What a torch before `version` does, where the project states a minimum below it; else ""."""
+        may_be_older = self.facts.at_least("torch", version) is False and not self.facts.excludes(
+            "torch", version
+        )
+        return f"; {self.facts.describe('torch')} admits older ones, which {what}" if may_be_older else ""
+
     def not_applicable(self, key: str, title: str, why: str) -> Measure:
         return Measure(key, title, State.NOT_APPLICABLE, why)
 

@@ -179,9 +179,11 @@ def _is_loader(setup: Setup, module: Module, cls: ast.AST | None) -> bool:
 
 
 def _makes_its_own(setup: Setup, module: Module, cls: ast.AST | None) -> bool:
-    """A class that hands its arguments on to a loader, derived or held: the call in it counts."""
+    """A class that hands its arguments on to a loader, derived or held, or one that derives from it: the call there counts."""
     inside = [*setup.named(_LOADER), *((each.module, each.call) for each in _derived(setup))]
-    return any(other is module and module.file.index.class_of(call) is cls for other, call in inside)
+    makers = {other.file.index.class_of(call) for other, call in inside}
+    lines = lineage(setup.live, module, cls if isinstance(cls, ast.ClassDef) else None)
+    return any(owner in makers for _, owner in lines)
 
 
 def _is_plain(module: Module, cls: ast.AST | None) -> bool:
@@ -202,7 +204,16 @@ def _derived(setup: Setup) -> list[_Loader]:
         and text_of(call.func.value).startswith("super(")
         and (cls := module.file.index.class_of(call)) is not None
         and any(_LOADER.match(text_of(base).rpartition(".")[2]) for base in cls.bases)
+        and not _base_has_init(setup, module, cls)
     ]
+
+
+def _base_has_init(setup: Setup, module: Module, cls: ast.ClassDef) -> bool:
+    """Does the call go to an `__init__` of the repository, which itself makes the loader?"""
+    return any(
+        owner is not cls and any(getattr(statement, "name", "") == "__init__" for statement in owner.body)
+        for _, owner in lineage(setup.live, module, cls)
+    )
 
 
 def _about(module: Module, call: ast.Call) -> str:

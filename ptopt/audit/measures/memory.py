@@ -153,11 +153,13 @@ def _models_of_torchvision(setup: Setup) -> tuple[str, ...]:
 
 def cudnn_benchmark(setup: Setup) -> Measure:
     key, title = "cudnn_benchmark", "cuDNN autotuning"
-    found = [
-        setup.site(module, assign, f"`{text_of(assign.targets[0])}`", setup.value(module, assign.value))
+    stated = [
+        (setup.value(module, assign.value), module, assign)
         for module, assign in setup.assignments("benchmark")
         if "cudnn" in text_of(assign.targets[0])
     ]
+    stated.sort(key=lambda each: each[0].truth is False)  # why one that asks for it does not run says most
+    found = [setup.site(m, assign, f"`{text_of(assign.targets[0])}`", value) for value, m, assign in stated]
     if setup.framework == "Lightning" and not found:
         value = lightning_argument(setup, "benchmark", None)
         if not value.known or value.value:
@@ -172,6 +174,6 @@ def cudnn_benchmark(setup: Setup) -> Measure:
             why = f"{measure.detail}, so that `torch.backends.cudnn.benchmark` has nothing to search"
             return setup.not_applicable(key, title, why)
         return setup.decide(key, title, found, "")
-    if found and measure.state is State.OFF:
+    if found and measure.state is not State.NOT_APPLICABLE:
         return setup.decide(key, title, found, "")
     return measure

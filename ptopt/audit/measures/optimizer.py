@@ -286,7 +286,8 @@ def zero_grad(setup: Setup) -> Measure:
     if setup.facts.divided("torch", "2.0"):
         why = f"{pin}: before torch 2.0 the default fills them with zeros, since then it sets them to None"
         return Measure(key, title, State.UNKNOWN, why, setup.where())
-    return Measure(key, title, State.ON, "the default since torch 2.0", setup.where())
+    why = "the default since torch 2.0" + setup.admits_older("2.0", "fill them with zeros")
+    return Measure(key, title, State.ON, why, setup.where())
 
 
 def _by_hand(setup: Setup, key: str, title: str) -> Measure | None:

@@ -6,16 +6,18 @@ import ast
 import re
 
 from ptopt.audit.arguments import TrainerArguments
+from ptopt.audit.calling import callers
 from ptopt.audit.known import Value
 from ptopt.audit.modules import Module, text_of
 from ptopt.audit.setup import Setup
 from ptopt.audit.values import Measure, Place, State
-from ptopt.source.index import FUNCTIONS
+from ptopt.source.index import FUNCTIONS, FunctionNode
 
 _PADS = re.compile(r"pad[^\]\n]*\]\s*\*")
 _PACKS = re.compile(
     r"^(ConstantLength|Packed|Packing|SequencePack)\w*(Data(set|loader|Loader)|Collator|Sampler)$"
 )
+_OF_BATCHES = re.compile(r"collat|batch|(^| )(forward|__call__|__iter__|\w*_step|loss|compute_loss)$", re.I)
 _TEXT = re.compile(r"token|text|seq|len|mel|wav|audio|spec|input_ids|word|char", re.I)
 
 
@@ -60,11 +62,13 @@ def padding(setup: Setup) -> Measure:
             fixed.append(place)
         elif keyword.arg == "padding" and value.known and (value.value is True or value.value == "longest"):
             dynamic.append(place)
-    dynamic += [
-        setup.place(m, c)
-        for m, c in setup.calls("pad_sequence", "DataCollatorWithPadding", "DataCollatorForSeq2Seq")
-    ]
+    collators = setup.calls("DataCollatorWithPadding", "DataCollatorForSeq2Seq")
+    padded = setup.calls("pad_sequence")
+    of_a_batch = [pair for pair in padded if _pads_a_batch(setup, *pair)]
+    dynamic += [setup.place(m, c) for m, c in [*of_a_batch, *collators]]
     collated = {} if packed or fixed else _collated(setup)
+    if padded and not of_a_batch:
+        collated.setdefault(None, []).extend(setup.place(m, c) for m, c in padded)
     dynamic += collated.get(True, [])
     fixed += [] if dynamic else collated.get(False, [])
     if packed:
@@ -89,6 +93,26 @@ def padding(setup: Setup) -> Measure:
             key, title, State.UNKNOWN, "text is tokenised; how it is padded was not found", setup.where()
         )
     return setup.not_applicable(key, title, "no tokenised text seen")
+
+
+def _pads_a_batch(setup: Setup, module: Module, call: ast.Call) -> bool:
+    """Does the function, or one that calls it, make or use a batch? A data set can be padded whole before it is cut into batches."""
+    function = setup.live.outermost(module, call)
+    if function is None:
+        return False
+    around = [
+        (other, outer)
+        for other, site, _ in callers(setup.live, function, module)
+        if (outer := setup.live.outermost(other, site)) is not None
+    ]
+    passed = {text_of(keyword.value).rpartition(".")[2] for _, keyword in _keywords(setup, ("collate_fn",))}
+
+    def makes(holder: Module, each: FunctionNode) -> bool:
+        cls = holder.file.index.class_of(each)
+        name = each.name if cls is None else f"{cls.name} {each.name}"
+        return each.name in passed or bool(_OF_BATCHES.search(name)) or holder.file.context.trains(each)
+
+    return any(makes(holder, each) for holder, each in [(module, function), *around])
 
 
 def _tokenised(setup: Setup) -> list[Place]:

@@ -298,9 +298,9 @@ def tf32(setup: Setup) -> Measure:
         return Measure(
             key, title, State.ON, f"the default of torch 1.7 to 1.11; the project needs {pin}", setup.where()
         )
-    return setup.decide(
-        key, title, found, "off by default since torch 1.12, nothing switches it on", blind=setup.blind
-    )
+    absent = "off by default since torch 1.12, nothing switches it on"
+    absent += setup.admits_older("1.12", "have it on from 1.7")
+    return setup.decide(key, title, found, absent, blind=setup.blind)
 
 
 def _tf32(setup: Setup) -> Iterator[Candidate]:

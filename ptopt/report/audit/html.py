@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from html import escape
 from importlib import resources
 
@@ -15,6 +15,7 @@ from ptopt.report.audit.text import (
     HEADINGS,
     NO_FIGURE,
     SYMBOLS,
+    alike,
     in_brief,
     names,
     no_figure,
@@ -61,8 +62,8 @@ def _body(audit: Audit) -> Iterator[str]:
         yield "<section><h2>Measures of each script</h2>"
         yield '<p class="key"><span class="on">on</span> <span class="off">off</span> <span class="unknown">unknown</span> '
         yield '<span class="na">not applicable</span></p>'
-        for number, entry in enumerate(audit.entries):
-            yield from _entry(entry, number < 3)
+        for number, entries in enumerate(alike(audit.entries)):
+            yield from _entry(entries, number < 3)
         yield "</section>"
     for level in Level:
         yield from _level(audit, level)
@@ -160,10 +161,13 @@ def _step(step: Step) -> Iterator[str]:
     yield "</li>"
 
 
-def _entry(entry: EntryPoint, is_open: bool) -> Iterator[str]:
+def _entry(entries: Sequence[EntryPoint], is_open: bool) -> Iterator[str]:
+    """The table of scripts whose rows are the same."""
+    entry = entries[0]
+    paths = " ".join(f"<code>{_text(each.path)}</code>" for each in entries)
     numbers = tally(entry.measures)
     total = max(sum(numbers.values()), 1)
-    yield f"<details{' open' if is_open else ''}><summary><code>{_text(entry.path)}</code> <small>{_text(started(entry))}</small>"
+    yield f"<details{' open' if is_open else ''}><summary>{paths} <small>{_text(started(entry))}</small>"
     yield '<span class="stack" aria-hidden="true">'
     for state, number in numbers.items():
         if number:

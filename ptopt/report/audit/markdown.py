@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ptopt.audit.values import Audit, EntryPoint, Gap, Level, Weighed
 from ptopt.findings import Impact
@@ -11,6 +11,7 @@ from ptopt.report.audit.text import (
     HEADINGS,
     NO_FIGURE,
     SYMBOLS,
+    alike,
     in_brief,
     names,
     no_figure,
@@ -65,8 +66,9 @@ def _blocks(audit: Audit, tables: bool) -> Iterator[str]:
         )
     if audit.entries and tables:
         yield "### Measures of each script"
-    for number, entry in enumerate(audit.entries if tables else (), 1):
-        yield from _entry(entry, number, len(audit.entries))
+    groups = alike(audit.entries) if tables else []
+    for number, entries in enumerate(groups, 1):
+        yield from _entry(entries, number, len(groups))
     if audit.not_judged or audit.not_reviewed:
         yield "### Not judged"
         notes = [markdown_text(note) for note in audit.not_judged]
@@ -126,8 +128,9 @@ def _plan(audit: Audit) -> Iterator[str]:
     yield "\n".join(f"> {markdown_text(note)}" for note in audit.notes)
 
 
-def _entry(entry: EntryPoint, number: int, of: int) -> Iterator[str]:
-    """Its table; folded where there are many."""
+def _entry(entries: Sequence[EntryPoint], number: int, of: int) -> Iterator[str]:
+    """The table of scripts whose rows are the same; folded where there are many tables."""
+    entry = entries[0]
     rows = ["| Measure | State | How, and by what | Evidence |", "| --- | --- | --- | --- |"]
     for measure in entry.measures:
         evidence = ", ".join(_in_table(code_span(str(p))) for p in measure.evidence)
@@ -135,7 +138,8 @@ def _entry(entry: EntryPoint, number: int, of: int) -> Iterator[str]:
         detail = _in_table(markdown_text(". ".join(parts)))
         rows.append(f"| {measure.title} | {SYMBOLS[measure.state]} | {detail} | {evidence} |")
     table = "\n".join(rows)
-    yield f"{code_span(one_line(entry.path))} ({markdown_text(started(entry))})"
+    paths = ", ".join(code_span(one_line(each.path)) for each in entries)
+    yield f"{paths} ({markdown_text(started(entry))})"
     folded = f"<details><summary>Table {number} of {of}</summary>\n\n{table}\n\n</details>"
     yield folded if number > _MOST_TABLES else table
     if entry.limits:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
@@ -17,6 +17,7 @@ from ptopt.report.audit.text import (
     HEADINGS,
     NO_FIGURE,
     SYMBOLS,
+    alike,
     in_brief,
     names,
     no_figure,
@@ -68,14 +69,12 @@ def _parts(
     yield Text(f"{outcome(audit)}.")
     if audit.model is not None:
         yield Text(f"{one_line(reading(audit))}.", "dim")
-    for entry in audit.entries[:_MOST_ENTRIES]:
+    groups = alike(audit.entries)
+    for entries in groups[:_MOST_ENTRIES]:
         yield Text()
-        yield _entry(entry, in_cell)
-    if len(audit.entries) > _MOST_ENTRIES:
-        yield Text(
-            f"and {len(audit.entries) - _MOST_ENTRIES} more scripts: --format html or json has them all",
-            "dim",
-        )
+        yield _entry(entries, in_cell)
+    if left := sum(map(len, groups[_MOST_ENTRIES:])):
+        yield Text(f"and {left} more scripts: --format html or json has them all", "dim")
     for level in Level:
         gaps, findings = of_level(audit, level)
         if gaps or findings:
@@ -105,7 +104,9 @@ def _parts(
             yield _indented(Text(one_line(note), "dim"))
 
 
-def _entry(entry: EntryPoint, in_cell: Callable[[str, int], str]) -> RenderableType:
+def _entry(entries: Sequence[EntryPoint], in_cell: Callable[[str, int], str]) -> RenderableType:
+    """The table of scripts whose rows are the same."""
+    entry = entries[0]
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True)
@@ -122,7 +123,9 @@ def _entry(entry: EntryPoint, in_cell: Callable[[str, int], str]) -> RenderableT
         if before := static_row(measure):
             detail.append(f"  {one_line(before)}", "dim")
         table.add_row(f"  {measure.title}", Text(SYMBOLS[measure.state], _STYLE[measure.state]), detail)
-    head = Text.assemble((one_line(entry.path), "bold"), (f"  {one_line(started(entry))}", "dim"))
+    head = Text.assemble(
+        (one_line(", ".join(each.path for each in entries)), "bold"), (f"  {one_line(started(entry))}", "dim")
+    )
     limits = [_indented(Text(one_line(limit), "dim")) for limit in entry.limits]
     return Group(head, table, *limits)
 

@@ -87,6 +87,15 @@ def tally(measures: Iterable[Measure]) -> dict[State, int]:
     return table
 
 
+def alike(entries: Sequence[EntryPoint]) -> list[list[EntryPoint]]:
+    """The scripts, those whose tables say the same together: one table is enough for them."""
+    groups: dict[object, list[EntryPoint]] = {}
+    for entry in entries:
+        rows = tuple((m.key, m.state, m.detail, m.evidence, static_row(m)) for m in entry.measures)
+        groups.setdefault((started(entry), rows, entry.limits), []).append(entry)
+    return list(groups.values())
+
+
 def static_row(measure: Measure) -> str:
     """What the static audit said of a row that a model changed; "" where it stands."""
     before = measure.checked.before if measure.checked is not None else None

@@ -64,7 +64,7 @@ class AnomalyDetectionOn(Rule):
     severity = Severity.HIGH
     triggers = ("detect_anomaly",)
     nodes = (ast.Call,)
-    when_wrong = "somebody is hunting a NaN with this script"
+    when_wrong = "somebody is hunting a NaN with this code"
     BENCHMARK = Benchmark(
         setup="""
 import torch

@@ -156,7 +156,25 @@ def test_markdown_of_hostile_text() -> None:
 
 
 def test_many_tables_are_folded_in_markdown() -> None:
-    assert render("markdown", audit_of("plain", scripts=10)).count("<details>") == 2
+    audit = audit_of("plain", scripts=10)
+    different = tuple(
+        dataclasses.replace(entry, files=number) for number, entry in enumerate(audit.entries, 1)
+    )
+    shown = render("markdown", dataclasses.replace(audit, entries=different))
+    assert shown.count("<details>") == 2
+
+
+@pytest.mark.parametrize("name", ["terminal", "markdown", "html"])
+def test_scripts_whose_rows_are_the_same_share_a_table(name: str) -> None:
+    audit = audit_of("plain", scripts=3)
+    named = tuple(
+        dataclasses.replace(entry, path=f"train_{number}.py") for number, entry in enumerate(audit.entries)
+    )
+    shown = render(name, dataclasses.replace(audit, entries=named), width=400)
+    one = render(name, dataclasses.replace(audit, entries=named[:1]), width=400)
+    title = audit.entries[0].measures[-1].title
+    assert shown.count(title) == one.count(title)
+    assert all(f"train_{number}.py" in shown for number in range(3))
 
 
 @settings(max_examples=40, deadline=None)
@@ -221,7 +239,7 @@ def test_what_a_model_changed_stands_beside_what_the_analysis_said(name: str) ->
         )
 
     shown = words(read_by_model("plain"))
-    assert shown.count('"plain" (large)') == shown.count("The static audit said: on, plain") == 2
+    assert shown.count('"plain" (large)') == shown.count("The static audit said: on, plain") == 1
     assert (
         "Checked by large: 6 rows confirmed, 2 changed; 1 change dropped after a second look; 1 of 3 findings left"
         in shown
