@@ -145,6 +145,12 @@ ADVICE: dict[str, Advice] = {
 }  # fmt: skip
 
 _MOST_PLACES = 6
+_HAVE_OPTIONS = (
+    "precision",
+    "attention",
+    "compile",
+    "channels_last",
+)  # their advice is code to write, which is there already
 # `--amp`, or `amp` of a configuration: what a row names as the reason why a measure that the code has is off
 _OPTION = re.compile(r"(?:: off, |\()(?:default of )?(`[-\w]+`(?: of [^\s,;()]+)?)\)?$")
 # A model may also say that there is none.
@@ -220,7 +226,7 @@ def _gap(key: str, level: Level, missing: Sequence[tuple[EntryPoint, Measure]], 
         entries = [entry for entry, _ in missing]
         action = precision_action(action, entries, facts)
         places = tuple(dict.fromkeys((*places[: _MOST_PLACES // 2], *obstacle_places(entries), *places)))
-    if advice.phase > 1 and options and options[0] and set(options) == {options[0]}:
+    if key in _HAVE_OPTIONS and options and options[0] and set(options) == {options[0]}:
         action = (
             f"The code has an option for it, {options[0]}, which is off: try that first. Otherwise: {action}"
         )

@@ -110,7 +110,7 @@ def _pads_a_batch(setup: Setup, module: Module, call: ast.Call) -> bool:
     def makes(holder: Module, each: FunctionNode) -> bool:
         cls = holder.file.index.class_of(each)
         name = each.name if cls is None else f"{cls.name} {each.name}"
-        return each.name in passed or bool(_OF_BATCHES.search(name)) or holder.file.context.trains(each)
+        return each.name in passed or bool(_OF_BATCHES.search(name) or holder.file.context.trains(each))
 
     return any(makes(holder, each) for holder, each in [(module, function), *around])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from ptopt.audit.values import Audit, EntryPoint, Gap, Level, Measure, Place, State, Step, Weighed
 from ptopt.findings import Finding
@@ -88,12 +89,21 @@ def tally(measures: Iterable[Measure]) -> dict[State, int]:
 
 
 def alike(entries: Sequence[EntryPoint]) -> list[list[EntryPoint]]:
-    """The scripts, those whose tables say the same together: one table is enough for them."""
+    """The scripts, those whose tables say the same together: one table is enough for them. The first of each holds the evidence of all."""
     groups: dict[object, list[EntryPoint]] = {}
     for entry in entries:
-        rows = tuple((m.key, m.state, m.detail, m.evidence, static_row(m)) for m in entry.measures)
-        groups.setdefault((started(entry), rows, entry.limits), []).append(entry)
-    return list(groups.values())
+        rows = tuple((m.key, m.state, m.detail, static_row(m)) for m in entry.measures)
+        groups.setdefault((entry.framework, entry.loop, rows, entry.limits), []).append(entry)
+    return [[_with_evidence(group), *group[1:]] for group in groups.values()]
+
+
+def _with_evidence(group: Sequence[EntryPoint]) -> EntryPoint:
+    """The first script, with the places that decide the rows of all."""
+    rows = tuple(
+        replace(row[0], evidence=tuple(dict.fromkeys(place for each in row for place in each.evidence)))
+        for row in zip(*(entry.measures for entry in group), strict=True)
+    )
+    return replace(group[0], measures=rows, files=max(entry.files for entry in group))
 
 
 def static_row(measure: Measure) -> str:

@@ -158,7 +158,8 @@ def test_markdown_of_hostile_text() -> None:
 def test_many_tables_are_folded_in_markdown() -> None:
     audit = audit_of("plain", scripts=10)
     different = tuple(
-        dataclasses.replace(entry, files=number) for number, entry in enumerate(audit.entries, 1)
+        dataclasses.replace(entry, limits=(f"limit {number}",))
+        for number, entry in enumerate(audit.entries, 1)
     )
     shown = render("markdown", dataclasses.replace(audit, entries=different))
     assert shown.count("<details>") == 2
