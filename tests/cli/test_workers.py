@@ -115,6 +115,8 @@ def test_work_aside_runs_in_another_process_where_there_are_many_files(small: No
 
 @pytest.mark.parametrize("name", ["check", "audit"])
 def test_an_interrupted_command_leaves_no_process(tmp_path: Path, name: str) -> None:
+    # Where the tests run in the background of a shell, SIGINT is ignored, and a new process would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     for i in range(400):
         (tmp_path / f"train{i}.py").write_text(TRAIN * 10)
     command = subprocess.Popen(
