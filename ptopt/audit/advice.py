@@ -145,12 +145,8 @@ ADVICE: dict[str, Advice] = {
 }  # fmt: skip
 
 _MOST_PLACES = 6
-_HAVE_OPTIONS = (
-    "precision",
-    "attention",
-    "compile",
-    "channels_last",
-)  # their advice is code to write, which is there already
+# Measures whose advice is code to write: where an option switches it on, that code is there already.
+_HAVE_OPTIONS = frozenset({"precision", "attention", "compile", "channels_last"})
 # `--amp`, or `amp` of a configuration: what a row names as the reason why a measure that the code has is off
 _OPTION = re.compile(r"(?:: off, |\()(?:default of )?(`[-\w]+`(?: of [^\s,;()]+)?)\)?$")
 # A model may also say that there is none.

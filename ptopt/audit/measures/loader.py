@@ -15,7 +15,7 @@ from ptopt.audit.measures.endless import is_endless
 from ptopt.audit.modules import Module, text_of
 from ptopt.audit.setup import Candidate, Setup
 from ptopt.audit.values import Measure, Place, State
-from ptopt.source.index import FunctionNode
+from ptopt.source.index import FUNCTIONS, FunctionNode
 
 _LOADER = re.compile(r"^(\w*DataLoader\w*|\w*Dataloader|WebLoader)$")
 _EVAL = re.compile(
@@ -191,8 +191,12 @@ def _is_plain(module: Module, cls: ast.AST | None) -> bool:
     return (
         isinstance(cls, ast.ClassDef)
         and any(_LOADER.match(text_of(base).rpartition(".")[2]) for base in cls.bases)
-        and not any(getattr(statement, "name", "") == "__init__" for statement in cls.body)
+        and not _has_init(cls)
     )
+
+
+def _has_init(cls: ast.ClassDef) -> bool:
+    return any(isinstance(each, FUNCTIONS) and each.name == "__init__" for each in cls.body)
 
 
 def _derived(setup: Setup) -> list[_Loader]:
@@ -210,10 +214,7 @@ def _derived(setup: Setup) -> list[_Loader]:
 
 def _base_has_init(setup: Setup, module: Module, cls: ast.ClassDef) -> bool:
     """Does the call go to an `__init__` of the repository, which itself makes the loader?"""
-    return any(
-        owner is not cls and any(getattr(statement, "name", "") == "__init__" for statement in owner.body)
-        for _, owner in lineage(setup.live, module, cls)
-    )
+    return any(owner is not cls and _has_init(owner) for _, owner in lineage(setup.live, module, cls))
 
 
 def _about(module: Module, call: ast.Call) -> str:
