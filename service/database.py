@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ from sqlalchemy.orm import Session
 _MIGRATIONS = Path(__file__).parent / "migrations"
 _EXPECTED = "it must be sqlite:///FILE or postgresql+psycopg://USER:PASSWORD@HOST/NAME"
 _UPGRADE_LOCK = 0x70746F7074  # "ptopt": two processes that start together must not both migrate
+_SQLITE_WAIT = 10  # seconds for whoever writes
 
 
 class DatabaseError(Exception):
@@ -48,10 +50,24 @@ def engine(url: str) -> Engine:
 
 def _prepare_sqlite(connection: sqlite3.Connection, _record: object) -> None:
     connection.isolation_level = None  # we say BEGIN ourselves
+    connection.execute(f"PRAGMA busy_timeout={_SQLITE_WAIT * 1000}")
+    _write_ahead(connection)
     # FULL: what we answered 202 for survives a power failure, too. The inbox shares the price of its commits.
-    connection.execute("PRAGMA busy_timeout=10000")
-    for pragma in ("journal_mode=WAL", "foreign_keys=ON", "synchronous=FULL", "secure_delete=ON"):
+    for pragma in ("foreign_keys=ON", "synchronous=FULL", "secure_delete=ON"):
         connection.execute(f"PRAGMA {pragma}")
+
+
+def _write_ahead(connection: sqlite3.Connection) -> None:
+    """Switch the file to WAL. Two that do it to a new file at once get "locked" at once: there SQLite does not wait."""
+    deadline = time.monotonic() + _SQLITE_WAIT
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+        time.sleep(0.01)
 
 
 def _begin_sqlite(connection: Connection) -> None:

@@ -117,6 +117,30 @@ def test_upgrade_twice_and_at_once(empty_database_url: str) -> None:
     engine.dispose()
 
 
+def test_many_open_a_new_file_at_once(tmp_path: Path) -> None:
+    failures: list[BaseException] = []
+
+    def open_it(start: threading.Barrier, file: Path) -> None:
+        engine = database.engine(f"sqlite:///{file}")
+        start.wait()
+        try:
+            with database.reading(engine) as session:
+                session.execute(text("SELECT 1"))
+        except BaseException as error:
+            failures.append(error)
+        finally:
+            engine.dispose()
+
+    for number in range(50):  # one in eight of such files used to fail
+        start = threading.Barrier(4)
+        threads = [threading.Thread(target=open_it, args=(start, tmp_path / f"{number}.db")) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert not failures
+
+
 def test_check_names_the_command(empty_database_url: str) -> None:
     engine = database.engine(empty_database_url)
     with pytest.raises(database.DatabaseError, match="python -m service upgrade"):
