@@ -132,3 +132,13 @@ def keys_of(expr: ast.expr, name: str) -> tuple[str, ...]:
 def position_of(function: FunctionNode, name: str) -> int | None:
     names = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
     return names.index(name) if name in names else None
+
+
+def default_of(function: FunctionNode, name: str) -> ast.expr | None:
+    """The default of a parameter; None where it has none."""
+    positional = [*function.args.posonlyargs, *function.args.args]
+    defaults = dict(
+        zip([a.arg for a in reversed(positional)], reversed(function.args.defaults), strict=False)
+    )
+    named = zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)
+    return {**defaults, **{a.arg: d for a, d in named if d is not None}}.get(name)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from ptopt.audit.calling import callers, partials, passes_its_own
 from ptopt.audit.commands import Commands
 from ptopt.audit.configured import Configured
-from ptopt.audit.known import Value, one_of, position_of
+from ptopt.audit.known import Value, default_of, one_of, position_of
 from ptopt.audit.live import Live
 from ptopt.audit.modules import Module
 from ptopt.audit.options import Options
@@ -91,22 +91,14 @@ class Parameters(OptionValues):
         return found if found.known or found.choices else Value(False, note=f"`**` at {place}", place=place)
 
     def _default(self, function: FunctionNode, name: str, module: Module, depth: int) -> Value:
-        positional = [*function.args.posonlyargs, *function.args.args]
-        defaults = dict(
-            zip([a.arg for a in reversed(positional)], reversed(function.args.defaults), strict=False)
-        )
-        defaults |= {
-            a.arg: d
-            for a, d in zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)
-            if d is not None
-        }
-        if name not in defaults:
+        default = default_of(function, name)
+        if default is None:
             if function.decorator_list and self._options.of(name):  # click and its like fill the parameter
                 return self._option(name, ast.Name(name), module, depth)
             return Value(
                 False, note=f"the parameter `{name}` of `{function.name}`", place=self.place(module, function)
             )
-        value = self.of(defaults[name], module, depth)
+        value = self.of(default, module, depth)
         return (
             replace(value, note=value.note or f"default of `{name}` of `{function.name}`")
             if value.known

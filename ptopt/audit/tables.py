@@ -6,7 +6,7 @@ import ast
 
 from ptopt.audit.calling import callers
 from ptopt.audit.evaluate import Evaluator
-from ptopt.audit.known import Value, one_of
+from ptopt.audit.known import Value, default_of, one_of
 from ptopt.audit.modules import Module, dotted_name
 from ptopt.source.bindings import is_self
 from ptopt.source.index import FUNCTIONS, FunctionNode
@@ -119,8 +119,25 @@ def _of_name(
     if tables and all(b.kind == "assign" for b in bindings):
         return _all(evaluator, tables, name, absent, depth)
     if len(bindings) == 1 and bindings[0].kind == "parameter" and function is not None:
-        return _all(evaluator, list(evaluator.arguments(function, table.id, module)), name, absent, depth)
+        return _of_parameter(evaluator, module, function, table.id, name, absent, depth)
     return None
+
+
+def _of_parameter(
+    evaluator: Evaluator, module: Module, function: FunctionNode, table: str, name: str, absent: Value, depth: int
+) -> Value | None:  # fmt: skip
+    """What the calls of a function give as a dictionary, and its default where one of them gives none."""
+    given = list(evaluator.arguments(function, table, module))
+    sites = [call for _, call, _ in callers(evaluator.live, function, module)]
+    default = default_of(function, table)
+    if default is not None and (len(given) < len(sites) or not sites) and not any(map(_spreads, sites)):
+        given.append((module, default))
+    return _all(evaluator, given, name, absent, depth)
+
+
+def _spreads(call: ast.Call) -> bool:
+    """Can it give each parameter, by `*` or `**`?"""
+    return any(k.arg is None for k in call.keywords) or any(isinstance(a, ast.Starred) for a in call.args)
 
 
 def _passed_on(

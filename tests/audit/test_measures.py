@@ -462,3 +462,47 @@ def test_a_finding_of_high_severity_in_an_evaluation_is_moderate(audited: Audito
     )
     (found,) = (w for w in audit.findings if w.finding.rule == "PTO501")
     assert (found.finding.severity, found.level, found.reason) == ("high", "moderate", "for each batch")
+
+
+SPREADS = """
+from accelerate import Accelerator
+from torch import nn
+
+class Engine:
+    def __init__(self, model, options: dict = dict()):
+        self.accelerator = Accelerator(gradient_accumulation_steps=1, **options)
+        self.model = model
+
+    def train(self, loader, optimizer):
+        for batch in loader:
+            loss = self.model(batch)
+            self.accelerator.backward(loss)
+            optimizer.step()
+            optimizer.zero_grad()
+
+if __name__ == "__main__":
+    Engine(nn.Linear(8, 8){}).train(data, optimizer)
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "state", "said"),
+    [
+        ("", UNKNOWN, "`accelerate launch` or its configuration sets it"),
+        (', {"mixed_precision": "bf16"}', ON, "bf16"),
+        (", **settings", UNKNOWN, "`**` in the call"),
+    ],
+)
+def test_a_dictionary_that_is_spread_has_its_default(
+    audited: Auditor, given: str, state: State, said: str
+) -> None:
+    row = measure(audited, "precision", SPREADS.format(given))
+    assert (row.state, said in row.detail) == (state, True), row.detail
+
+
+def test_a_vocoder_of_another_package_has_no_attention_of_transformers(audited: Auditor) -> None:
+    code = script(before="    vocoder = bigvgan.BigVGAN.from_pretrained('v2')")
+    imports = "from {} import bigvgan\nfrom transformers import pipeline\n"
+    row = measure(audited, "attention", imports.format("third_party.BigVGAN") + code)
+    assert row.state is NONE, row.detail
+    assert measure(audited, "attention", imports.format("optimum") + code).state is UNKNOWN

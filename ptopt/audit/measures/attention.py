@@ -34,6 +34,8 @@ _FOREIGN = re.compile(
 _NO_MODEL = re.compile(
     r"token|process|config|extractor|scheduler|vae|autoencoder|pipeline|image|peft|super", re.I
 )
+# Packages whose `from_pretrained` may make a model of transformers
+_HANDS_ON = frozenset({"transformers", "optimum", "peft", "trl", "unsloth", "sentence_transformers", "modelscope", "adapters"})
 _SCORES = re.compile(r"@|matmul\(|\bbmm\(|einsum\(")
 _NAMED = re.compile(r"attn|attention|query|\bq\b|\bsim\b|dots", re.I)
 _FUSED_NAMES = ("sdpa", "flash_attention_2", "flash_attention_3", "flex_attention")
@@ -176,6 +178,8 @@ def _pretrained(setup: Setup) -> Iterator[Candidate]:
         receiver = text_of(call.func.value) if isinstance(call.func, ast.Attribute) else ""
         if "transformers" not in setup.packages or _NO_MODEL.search(receiver):
             continue
+        if _is_of_another_package(setup, module, receiver):
+            continue
         given = setup.keyword(call, "attn_implementation") or setup.keyword(call, "_attn_implementation")
         flash = setup.keyword(call, "use_flash_attention_2")
         if given is not None:
@@ -189,6 +193,16 @@ def _pretrained(setup: Setup) -> Iterator[Candidate]:
             yield setup.site(module, call, "`use_flash_attention_2`", value)
             continue
         yield Candidate(Value(False, note="transformers chooses"), setup.place(module, call), "")
+
+
+def _is_of_another_package(setup: Setup, module: Module, receiver: str) -> bool:
+    """Is the class imported, and not from transformers, one that hands its models on, or the repository?"""
+    level, package, _ = module.imported.get(receiver.partition(".")[0], (1, "", ""))
+    return (
+        not level
+        and package.partition(".")[0] not in _HANDS_ON
+        and not setup.live.modules.is_ours(package, module.path)
+    )
 
 
 def _implementation(setup: Setup, module: Module, given: ast.expr) -> Value:
