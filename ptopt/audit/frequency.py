@@ -130,7 +130,7 @@ class Frequencies:
     def _guarded(self, module: Module, guard: ast.If, taken: bool, met: Frequency) -> Frequency:
         """With what one condition says."""
         test = text_of(guard.test)
-        if taken and _BETTER.search(test):
+        if taken and (_BETTER.search(test) or _is_made_of_best(module, guard.test)):
             met = replace(met, best=True)
         every = next((node for node in ast.walk(guard.test) if _is_remainder(node)), None)
         if isinstance(every, ast.BinOp) and taken:
@@ -151,6 +151,15 @@ class Frequencies:
         if value.known and value.note:
             shown = f"{value.value} ({value.note})"
         return f"every {shown} of `{text_of(remainder.left)[:40]}`"
+
+
+def _is_made_of_best(module: Module, test: ast.expr) -> bool:
+    """`if update:` behind `score, update = compare(score, best_score)`"""
+    if not isinstance(test, ast.Name):
+        return False
+    binding = module.file.bindings.last_before(test)
+    made = None if binding is None else module.file.index.statement_of(binding.node)
+    return isinstance(made, ast.Assign) and _BETTER.search(text_of(made.value)) is not None
 
 
 def _is_remainder(node: ast.AST) -> bool:

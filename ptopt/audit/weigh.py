@@ -14,6 +14,7 @@ from ptopt.findings import Finding, Severity
 _LINE = re.compile(r"\bline \d+")
 _ORDER = {level: number for number, level in enumerate(Level)}
 _OF_ACCUMULATION = ("accumulation-syncs-every-micro-batch",)
+_OF_SCALER = ("clipped-while-scaled",)
 _EACH_STEP = ("often:step", "often:layer", "often:element")
 # Rules of what is switched on once, and slows down every step from then on.
 _IN_FORCE = frozenset(
@@ -44,6 +45,8 @@ def weighed(finding: Finding, sure: float, entries: tuple[EntryPoint, ...]) -> W
         return Weighed(finding, Level.LOW, "below the confidence from which a review comments")
     if finding.name == "full-precision-training" and entries and not _is_trained(finding.path, entries):
         return Weighed(finding, Level.LOW, "no listed script is known to train here")
+    if finding.name in _OF_SCALER and _is_off("precision", finding.path, entries):
+        return Weighed(finding, Level.LOW, "mixed precision is off here, by default or in the commands")
     if finding.severity is not Severity.LOW and often:
         how = "on every step" if each_step else "for each batch"
         heavy = finding.severity is Severity.HIGH and is_finding_critical(finding, entries)
@@ -88,16 +91,16 @@ def _is_trained(path: str, entries: tuple[EntryPoint, ...]) -> bool:
 
 def is_switched_off(finding: Finding, entries: tuple[EntryPoint, ...]) -> bool:
     """Is it about accumulation of gradients, which no script that trains with this file does, as their tables say?"""
-    if finding.name not in _OF_ACCUMULATION:
-        return False
+    return finding.name in _OF_ACCUMULATION and _is_off("accumulation", finding.path, entries)
+
+
+def _is_off(key: str, path: str, entries: tuple[EntryPoint, ...]) -> bool:
+    """Is a measure off in each script that trains with the file, as their tables say?"""
     states = [
         measure.state
         for entry in entries
         for measure in entry.measures
-        if measure.key == "accumulation"
-        and (
-            finding.path == entry.path or _trains_in(entry, finding.path) or _rests_on(measure, finding.path)
-        )
+        if measure.key == key and (path == entry.path or _trains_in(entry, path) or _rests_on(measure, path))
     ]
     return bool(states) and all(state is State.OFF for state in states)
 

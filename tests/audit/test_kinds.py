@@ -721,3 +721,43 @@ def test_calls_in_a_circle_end(audited: Auditor) -> None:
     own = "\n".join(f"class C{i}:\n  def forward(self, x, flag=None):\n    if flag:\n      torch.optim.SGD(p)\n    self.next.forward(x, flag)\n    self.more.forward(x, flag)" for i in range(30))  # fmt: skip
     code = script(after=f"{own}\ndef forward(x, flag):\n{ways}", before="    C1().forward(1, 2)")
     assert measure(audited, "fused_optimizer", code).state is not UNKNOWN
+
+
+def test_a_loader_of_training_and_validation_has_what_the_training_has(audited: Auditor) -> None:
+    after = "def get(is_train):\n    return DataLoader(data, num_workers=4 if is_train else 1, pin_memory=not is_train)"
+    code = script(before="    loader, other = get(is_train=True), get(is_train=False)", after=after)
+    assert measure(audited, "workers", code).detail == "`num_workers` is 4"
+    negated = code.replace("4 if is_train else 1", "1 if not is_train else 4")
+    assert measure(audited, "workers", negated).detail == "`num_workers` is 4"
+
+
+def test_a_flag_that_a_comparison_with_the_best_made(audited: Auditor) -> None:
+    step = (
+        "        best, stop, update = early_stopping(evaluate(), best)\n        loss = model(x).sum()\n"
+        "        if update:\n            torch.save(net.state_dict(), 'm')\n"
+    )
+    assert measure(audited, "saving", script(step=step)).detail.startswith(
+        "in the loop where it is the best so far"
+    )
+
+
+CLIPPED = """\
+    scaler = torch.amp.GradScaler("cuda", enabled=args.amp)
+    for x, y in loader:
+        optimizer.zero_grad()
+        with torch.autocast("cuda", enabled=args.amp):
+            loss = net(x).sum()
+        scaler.scale(loss).backward()
+        torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+"""
+
+
+@pytest.mark.parametrize(("default", "level"), [("store_true", Level.LOW), ("store_false", Level.MODERATE)])
+def test_gradients_clipped_while_scaled_by_a_scaler_that_is_off(
+    audited: Auditor, default: str, level: Level
+) -> None:
+    code = script(before=CLIPPED).replace("store_true", default)
+    (found,) = (w for w in audited({"train.py": code}).findings if w.finding.name == "clipped-while-scaled")
+    assert found.level is level, found.reason

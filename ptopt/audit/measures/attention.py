@@ -35,7 +35,9 @@ _NO_MODEL = re.compile(
     r"token|process|config|extractor|scheduler|vae|autoencoder|pipeline|image|peft|super", re.I
 )
 # Packages whose `from_pretrained` may make a model of transformers
-_HANDS_ON = frozenset({"transformers", "optimum", "peft", "trl", "unsloth", "sentence_transformers", "modelscope", "adapters"})
+_HANDS_ON = frozenset(
+    {"transformers", "optimum", "peft", "trl", "unsloth", "sentence_transformers", "modelscope", "adapters"}
+)
 _SCORES = re.compile(r"@|matmul\(|\bbmm\(|einsum\(")
 _NAMED = re.compile(r"attn|attention|query|\bq\b|\bsim\b|dots", re.I)
 _FUSED_NAMES = ("sdpa", "flash_attention_2", "flash_attention_3", "flex_attention")

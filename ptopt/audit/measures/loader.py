@@ -24,6 +24,7 @@ _EVAL = re.compile(
 )
 _COUNTS_CPUS = re.compile(r"cpu_count|sched_getaffinity")
 _SAMPLES = re.compile(r"^(sampl(e|ing)|generate|inference)")
+_IS_TRAINING = re.compile(r"(^|\.)(is_?)?train(ing)?$")
 _TRAIN = re.compile(r"train|\btr_", re.I)
 _FOREIGN = re.compile(r"^(nvidia|webdataset|ffcv|tensorflow_datasets)$")
 _POSITIONS = {"num_workers": 5, "pin_memory": 7}
@@ -232,7 +233,7 @@ def _about(module: Module, call: ast.Call) -> str:
 
 def _argument(setup: Setup, loader: _Loader, name: str, default: Any) -> Value:
     position = None if loader.own or loader.library else _POSITIONS.get(name)
-    given = setup.keyword(loader.call, name, position)
+    given = _in_training(setup.keyword(loader.call, name, position))
     default, whose = loader.default(setup, name, default)
     place = setup.place(loader.module, loader.call)
     if given is not None:
@@ -250,6 +251,17 @@ def _argument(setup: Setup, loader: _Loader, name: str, default: Any) -> Value:
     if loader.own:
         return Value(False, note=f"`{text_of(loader.call.func)}` is a loader of the repository", place=place)
     return Value(True, default, whose, place)
+
+
+def _in_training(given: ast.expr | None) -> ast.expr | None:
+    """Of `4 if is_train else 1` what the training has."""
+    while isinstance(given, ast.IfExp):
+        negated = isinstance(given.test, ast.UnaryOp) and isinstance(given.test.op, ast.Not)
+        test = given.test.operand if isinstance(given.test, ast.UnaryOp) and negated else given.test
+        if not _IS_TRAINING.search(text_of(test)):
+            break
+        given = given.orelse if negated else given.body
+    return given
 
 
 _TRAINER_NAMES = {
