@@ -761,3 +761,56 @@ def test_gradients_clipped_while_scaled_by_a_scaler_that_is_off(
     code = script(before=CLIPPED).replace("store_true", default)
     (found,) = (w for w in audited({"train.py": code}).findings if w.finding.name == "clipped-while-scaled")
     assert found.level is level, found.reason
+
+
+TRAINERS = """
+import torch
+import lightgbm
+
+class Trainer:
+    def fit(self, loader):
+        for epoch in range(9):
+            self.train_epoch(loader)
+
+class Network(Trainer):
+    def train_epoch(self, loader):
+        for x in loader:
+            self.optimizer.zero_grad()
+            self.net(x).sum().backward()
+            self.optimizer.step()
+
+    def fit(self, loader):
+        for epoch in range(9):
+            self.train_epoch(loader)
+            if epoch % 3 == 0:
+                torch.save(self.net.state_dict(), "n.pt")
+
+class Trees({}):
+    def train_epoch(self, loader):
+        torch.save(self.model, "t.pt")
+
+if __name__ == "__main__":
+    for kind in (Network, Trees):
+        kind().fit(data)
+"""
+
+
+def test_what_another_trainer_saves_is_not_of_this_one(audited: Auditor) -> None:
+    row = measure(audited, "saving", TRAINERS.format("Trainer"))
+    assert row.detail == "every 3 of `epoch`, synchronous"
+    derived = measure(audited, "saving", TRAINERS.format("Network"))
+    assert derived.detail.startswith("each epoch")
+
+
+def test_a_save_under_an_option_that_commands_give_differently_does_not_hide_another(
+    audited: Auditor,
+) -> None:
+    step = (
+        "        for i, x in enumerate(loader):\n            if args.amp and i % 5 == 0:\n"
+        "                torch.save(net.state_dict(), 'm')\n            if i % 7 == 0:\n"
+        "                if evaluate() > best:\n                    torch.save(net.state_dict(), 'm')\n"
+        "        loss = model(x).sum()\n"
+    )
+    commands = {"run__sh": "python train.py --amp\n", "other__sh": "python train.py\n"}
+    row = measure(audited, "saving", script(step=step), **commands)
+    assert row.detail == "every 7 of `i` where it is the best so far, synchronous"

@@ -6,6 +6,7 @@ import ast
 import re
 
 from ptopt.audit.arguments import TrainerArguments
+from ptopt.audit.calling import lineage
 from ptopt.audit.frequency import Frequencies, Frequency
 from ptopt.audit.modules import Module, text_of
 from ptopt.audit.setup import Setup
@@ -61,6 +62,7 @@ def saving(setup: Setup) -> Measure:
     if not any(setup.runs(*pair).truth for pair in every):
         every += _other_saves(setup)
     saves = [pair for pair in every if setup.runs(*pair).truth is not False]
+    saves = [pair for pair in saves if not _is_of_another_trainer(setup, *pair)] or saves
     if asynchronous:
         return setup.decide(key, title, [setup.site(m, c, "asynchronous") for m, c in asynchronous], "")
     if setup.framework == "Lightning":
@@ -68,8 +70,12 @@ def saving(setup: Setup) -> Measure:
     if saves:
         frequencies = Frequencies(setup)
         often = [(frequencies.of(*pair), pair) for pair in saves]
-        how, best = min(often, key=lambda found: (found[0].rank, not setup.runs(*found[1]).truth))
-        if setup.runs(*best).differs and not any(setup.runs(*pair).truth for pair in saves):
+        # Where one is under an option that differs between commands, the others say what all commands do.
+        how, best = min(
+            often,
+            key=lambda found: (_differs(setup, found[1]), found[0].rank, not setup.runs(*found[1]).truth),
+        )
+        if _differs(setup, best):
             return setup.decide(key, title, [setup.site(*best, "saving")], "")
         ways, places = _ways(setup, how, best, often)
         return Measure(key, title, State.ON, f"{'; '.join(ways)}, synchronous".removeprefix(", "), places)
@@ -86,10 +92,16 @@ def _ways(
     """In words how the run saves, the most frequent way first, each with its place: also what is saved beside the periodic state."""
     ways = {first.text: setup.place(*best)} if first.text else {}
     for how, pair in sorted(often, key=lambda found: found[0].rank):
-        if ways and _says_when(how) and setup.runs(*pair).truth is not False:
+        if ways and _says_when(how) and not _differs(setup, pair):
             ways.setdefault(how.text, setup.place(*pair))
     shown = list(ways)[:_MOST_WAYS]
     return shown, tuple(dict.fromkeys(ways[text] for text in shown)) or (setup.place(*best),)
+
+
+def _differs(setup: Setup, pair: Site) -> bool:
+    """Do commands or configurations say different things of whether it runs?"""
+    runs = setup.runs(*pair)
+    return runs.differs and runs.truth is None
 
 
 def _says_when(how: Frequency) -> bool:
@@ -111,6 +123,19 @@ def _other_saves(setup: Setup) -> list[tuple[Module, ast.Call]]:
         ):
             found.append((module, call))
     return found
+
+
+def _is_of_another_trainer(setup: Setup, module: Module, call: ast.Call) -> bool:
+    """Does it stand in a class beside the one that trains: neither derives from the other, and both from a third?"""
+    if setup.start is None:
+        return False
+    (at, start) = setup.start
+    trains, saves = at.file.index.class_of(start), module.file.index.class_of(call)
+    if trains is None or saves is None:
+        return False
+    own = [cls for _, cls in lineage(setup.live, at, trains)]
+    others = [cls for _, cls in lineage(setup.live, module, saves)]
+    return saves not in own and trains not in others and any(cls in own for cls in others)
 
 
 def _called(pair: tuple[Module, ast.Call]) -> tuple[Module, ast.expr]:
