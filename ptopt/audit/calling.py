@@ -120,17 +120,46 @@ class _Chains:
 def handed_on(
     live: Live, module: Module, held: ast.Attribute
 ) -> Iterator[tuple[Module, ast.Assign, FunctionNode]]:
-    """The assignments of `self.name` in the class and its bases that give it a parameter of a method, `__init__` left out."""
-    for holder, cls in lineage(live, module, module.file.index.class_of(held)):
+    """The assignments of `self.name` in the class and its bases that give it a parameter of a method, `__init__` left out; and
+    those of `self.part.name` in a class of which an object of this one is a part.
+    """
+    owners = list(lineage(live, module, module.file.index.class_of(held)))
+    classes = [cls for _, cls in owners]
+    for holder, cls in owners:
         for node in holder.file.index.attributes_named(held.attr):
-            assign = holder.file.index.parent(node)
-            if not isinstance(assign, ast.Assign) or node not in assign.targets or not is_self(node):
-                continue
-            method = holder.file.index.function_of(assign)
-            if method is None or method.name == "__init__" or holder.file.index.parent(method) is not cls:
-                continue
-            if isinstance(assign.value, ast.Name) and assign.value.id in _parameters(method):
-                yield holder, assign, method
+            found = _takes_parameter(holder, node) if is_self(node) else None
+            if found is not None and holder.file.index.parent(found[1]) is cls:
+                yield holder, *found
+    for other in live.read.values():
+        for node in other.file.index.attributes_named(held.attr):
+            found = _takes_parameter(other, node)
+            if found is not None and _is_part(live, other, node.value, classes):
+                yield other, *found
+
+
+def _takes_parameter(module: Module, node: ast.Attribute) -> tuple[ast.Assign, FunctionNode] | None:
+    """The assignment that gives the attribute a parameter of the method around it."""
+    assign = module.file.index.parent(node)
+    if not isinstance(assign, ast.Assign) or node not in assign.targets:
+        return None
+    method = module.file.index.function_of(assign)
+    if method is None or method.name == "__init__":
+        return None
+    if isinstance(assign.value, ast.Name) and assign.value.id in _parameters(method):
+        return assign, method
+    return None
+
+
+def _is_part(live: Live, module: Module, part: ast.expr, classes: list[ast.ClassDef]) -> bool:
+    """Is it `self.part`, which the class around it makes of one of the classes?"""
+    if not isinstance(part, ast.Attribute):
+        return False
+    owner = module.file.index.class_of(part)
+    made = module.file.bindings.attribute(owner, part.attr) if is_self(part) and owner is not None else None
+    if not isinstance(made, ast.Call):
+        return False
+    found = live.modules.resolve(module, dotted_name(made.func)) if dotted_name(made.func) else None
+    return found is not None and found[1] in classes
 
 
 def passes_its_own(module: Module, call: ast.Call, given: ast.expr, function: FunctionNode) -> bool:

@@ -113,3 +113,38 @@ def test_an_option_that_commands_give_by_a_variable_does_not_differ(audited: Aud
         State.UNKNOWN,
         True,
     )
+
+
+PARTS = """
+    import torch
+    from torch.utils.checkpoint import checkpoint
+
+    class Tower(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.checkpointing = False
+            self.block = torch.nn.Linear(64, 64)
+
+        def forward(self, x):
+            return checkpoint(self.block, x) if self.checkpointing else self.block(x)
+
+    class Both(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.image = Tower()
+
+        def set_checkpointing(self, enable=True, way="inline"):
+            self.image.checkpointing = enable
+
+        def forward(self, x):
+            return self.image(x)
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "state", "said"),
+    [("", State.OFF, "default of `--checkpointing`"), (" --checkpointing", State.ON, "`checkpoint`")],
+)
+def test_a_method_of_the_whole_switches_a_part(audited: Auditor, given: str, state: State, said: str) -> None:
+    found = checkpointing(audited, {"network.py": PARTS, "run.sh": f"python train.py{given}\n"})
+    assert (found.state, said in found.detail) == (state, True), found.detail
