@@ -133,7 +133,9 @@ def test_many_open_a_new_file_at_once(tmp_path: Path) -> None:
 
     for number in range(50):  # one in eight of such files used to fail
         start = threading.Barrier(4)
-        threads = [threading.Thread(target=open_it, args=(start, tmp_path / f"{number}.db")) for _ in range(4)]
+        threads = [
+            threading.Thread(target=open_it, args=(start, tmp_path / f"{number}.db")) for _ in range(4)
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:
