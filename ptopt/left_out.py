@@ -58,5 +58,5 @@ def counted_left_out(
         }.values()
     )
     least = ranker().least(threshold(config.min_confidence))
-    several = sum(len(conditions) > 1 for conditions in hidden)
-    return LeftOut(dict(places), least, len(everything), len(all_places), limit, dict(by_rule), several)
+    also = Counter(condition for conditions in hidden for condition in conditions[1:])
+    return LeftOut(dict(places), least, len(everything), len(all_places), limit, dict(by_rule), dict(also))

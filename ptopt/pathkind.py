@@ -19,6 +19,8 @@ _FOLDERS: dict[str, Kind] = {
 # `examples-da`, `unit_tests`; but `test_time_adaptation` and `sample_generation` are ordinary code.
 _IN_LONGER_NAMES = frozenset({"example", "examples", "tutorial", "tutorials", "demos", "benchmarks", "tests"})
 
+# `demo_utils.py` among a package's modules is what demos call, and others, too.
+_HELPERS = frozenset({"util", "utils", "helper", "helpers", "common"})
 
 PYTHON = (".py", ".ipynb")
 # One of them is in the name of a JSON file that may configure training, or of its folder: most of these files are data.
@@ -57,7 +59,7 @@ def path_kind(path: str) -> Kind | None:
         return "tests"
     if len(words) > 1 and words[-1] == "test" and words[0] != "train":
         return "tests"
-    if words[0] == "demo":
+    if words[0] == "demo" and words[-1] not in _HELPERS:
         return "demos"
     if stem in ("benchmark", "benchmarks"):
         return "benchmarks"

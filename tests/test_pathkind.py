@@ -18,6 +18,7 @@ from ptopt.pathkind import path_kind
         ("examples-da/image/train.py", "examples"),
         ("docs/conf.py", "examples"),
         ("demo_video.py", "demos"),
+        ("package/utils/demo_utils.py", None),
         ("perf/matmul.py", "benchmarks"),
         ("deploy/benchmark.py", "benchmarks"),
         ("test.py", None),

@@ -33,9 +33,9 @@ def change_from_paths(
     `wants` sees each path before its file is read. Paths are relative to `root`, or absolute when outside it.
     Raises CheckoutError for a path that does not exist, before anything is read.
     """
-    for path in paths:
-        if not os.path.exists(path):
-            raise CheckoutError(f"{path}: no such file or folder")
+    missing = [str(path) for path in paths if not os.path.exists(path)]
+    if missing:
+        raise CheckoutError(f"{', '.join(missing)}: no such file or folder")
     return _walk_all(paths, root, wants)
 
 

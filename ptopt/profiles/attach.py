@@ -87,10 +87,12 @@ def _without(left_out: LeftOut | None, shown: Sequence[Finding]) -> LeftOut | No
     """What is left out when `shown` no longer is; None where nothing is."""
     if left_out is None:
         return None
-    places = Counter(left_out.places)
-    places.subtract(Counter((f.missed or (Condition.CONFIDENCE,))[0] for f in shown))
-    places = +places
-    return dataclasses.replace(left_out, places=dict(places)) if places else None
+    missed = [f.missed or (Condition.CONFIDENCE,) for f in shown]
+    places, also = Counter(left_out.places), Counter(left_out.also)
+    places.subtract(conditions[0] for conditions in missed)
+    also.subtract(condition for conditions in missed for condition in conditions[1:])
+    left = +places
+    return dataclasses.replace(left_out, places=dict(left), also=dict(+also)) if left else None
 
 
 def _with_measure(finding: Finding, runs: Sequence[tuple[Profile, Sequence[Line]]]) -> Finding:

@@ -96,11 +96,11 @@ def _not_reviewed(
     ]
     if short:
         number = len({item.path for item in review.not_reviewed})
+        most = _REASONS if len(reasons) > _REASONS + 1 else len(reasons)  # one more takes no more room than its count
         parts = [
-            f"{reason}: {len(paths):,}" if len(reasons) > 1 else reason
-            for reason, paths in reasons[:_REASONS]
+            f"{reason}: {len(paths):,}" if len(reasons) > 1 else reason for reason, paths in reasons[:most]
         ]
-        parts += [f"{count(len(reasons) - _REASONS, 'other reason')}"] if len(reasons) > _REASONS else []
+        parts += [f"{len(reasons) - most:,} other reasons"] if len(reasons) > most else []
         yield Text(f"{count(number, 'file')} not reviewed (listed with -v): {'; '.join(parts)}.", "dim")
         return
     yield Text("Not reviewed:", "dim")

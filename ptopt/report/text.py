@@ -255,11 +255,11 @@ def left_out_lines(left: LeftOut) -> tuple[str, str]:
     if left.limit is not None and left.all_findings > left.limit:
         flags += f" --budget {left.all_findings}"
     total = _at_places(left.all_findings, left.all_places)
-    number = count(sum(left.places.values()), "place")
-    if left.several:
-        of = f"{left.several:,} of them" if left.several < sum(left.places.values()) else "all of them"
-        parts[-1] += f", and {of} below another condition, too"
-    return f"{number} left out: {'; '.join(parts)}", f"{flags} shows all: {total}"
+    hidden = sum(left.places.values())
+    for condition, number in left.also.items():
+        of = "" if number == hidden == 1 else "all of them " if number == hidden else f"{number:,} of them "
+        parts.append(f"{of}also {words[condition].format(left.least[condition])}")
+    return f"{count(hidden, 'place')} left out: {'; '.join(parts)}", f"{flags} shows all: {total}"
 
 
 def missed_line(finding: Finding, least: Mapping[Condition, float]) -> str:

@@ -76,16 +76,17 @@ def test_a_loader_without_workers_has_the_share_of_loading(run: Profile) -> None
 
 def test_what_takes_much_of_the_step_is_a_finding_that_the_ranker_cannot_leave_out(run: Profile) -> None:
     costly = dataclasses.replace(
-        finding("costly", line_of("time.sleep(self.seconds)")), confidence=0.1, missed=(Condition.CONFIDENCE,)
+        finding("costly", line_of("time.sleep(self.seconds)")), confidence=0.1, missed=(Condition.CONFIDENCE, Condition.RIGHT)
     )
     perhaps = finding("perhaps", line_of("return self.last(hidden)"))
     cheap, known = finding("cheap", line_of("return losses")), finding("known", 3)
-    left_out = LeftOut({Condition.CONFIDENCE: 3}, {Condition.CONFIDENCE: 0.5}, 4, 4)
+    left_out = LeftOut({Condition.CONFIDENCE: 3}, {Condition.CONFIDENCE: 0.5}, 4, 4, also={Condition.RIGHT: 2})
     review = Review((known,), left_out=left_out)
     proposed = [costly, perhaps, cheap, known]
     result = weighed(review, [run], {"train.py": CODE}, None, proposed)
     assert [f.name for f in result.findings] == ["costly", "known"]
     assert result.left_out is not None and result.left_out.places == {Condition.CONFIDENCE: 2}
+    assert result.left_out.also == {Condition.RIGHT: 1}
     assert weighed(review, [run], {"train.py": CODE}, None).findings == (known,)
 
 
