@@ -157,6 +157,13 @@ def test_where_nothing_was_reviewed_the_reasons_are_listed(review: Review) -> No
     assert "old4.py and 37 more (listed with -v)\n" in text
 
 
+@pytest.mark.parametrize(("reasons", "end"), [(3, "b: 1; c: 1."), (4, "b: 1; 2 other reasons.")])
+def test_one_more_reason_is_said_and_several_are_counted(silent: Review, reasons: int, end: str) -> None:
+    left = tuple(NotReviewed(f"{name}.py", name) for name in "abcd"[:reasons])
+    text = render("terminal", dataclasses.replace(silent, not_reviewed=left), width=150)
+    assert f"{reasons} files not reviewed (listed with -v): a: 1; {end}\n" in text
+
+
 def test_what_was_compared_stands_beside_the_outcome(silent: Review) -> None:
     text = render("terminal", dataclasses.replace(silent, compared="origin/main...working tree"))
     assert text == "No performance findings in 12 files (origin/main...working tree).\n"
