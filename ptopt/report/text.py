@@ -249,17 +249,16 @@ def left_out_lines(left: LeftOut) -> tuple[str, str]:
         Condition.RIGHT: "true with a probability below {:.2f}",
         Condition.STATED: "stated by the rule with a confidence below {:.2f}",
     }
-    missed = [(left.places[c], words[c].format(left.least[c])) for c in Condition if left.places.get(c)]
-    parts = [f"{number:,} {why}" if len(missed) > 1 else why for number, why in missed]
+    every = [(left.places.get(c, 0) + left.also.get(c, 0), c) for c in Condition]
+    missed = [(number, words[c].format(left.least[c])) for number, c in every if number]
+    reasons = "; ".join(f"{number:,} {why}" if len(missed) > 1 else why for number, why in missed)
     flags = "--min-confidence 0"
     if left.limit is not None and left.all_findings > left.limit:
         flags += f" --budget {left.all_findings}"
     total = _at_places(left.all_findings, left.all_places)
-    hidden = sum(left.places.values())
-    for condition, number in left.also.items():
-        of = "" if number == hidden == 1 else "all of them " if number == hidden else f"{number:,} of them "
-        parts.append(f"{of}also {words[condition].format(left.least[condition])}")
-    return f"{count(hidden, 'place')} left out: {'; '.join(parts)}", f"{flags} shows all: {total}"
+    number = count(sum(left.places.values()), "place")
+    several = " (a place can miss several)" if left.also else ""
+    return f"{number} left out: {reasons}{several}", f"{flags} shows all: {total}"
 
 
 def missed_line(finding: Finding, least: Mapping[Condition, float]) -> str:
