@@ -16,6 +16,7 @@ DIFF = ("diff", "--no-color", "--no-ext-diff", "--no-textconv", "--no-relative",
          "--ignore-submodules=dirty", "--src-prefix=a/", "--dst-prefix=b/", "-M", "-U3")  # fmt: skip
 _COMMIT = re.compile(r"[~^]|^[0-9a-f]{7,64}$")  # what names a commit rather than a branch
 _UNSHALLOW = "fetch the rest: git fetch --unshallow origin (with actions/checkout: fetch-depth: 0)"
+_DEFAULT_BRANCHES = ("main", "master")
 _DROPPED_VARIABLES = frozenset({"GIT_DIFF_OPTS", "GIT_EXTERNAL_DIFF"})
 
 
@@ -33,7 +34,7 @@ def default_base(root: Path) -> str:
     head = _git(root, "symbolic-ref", "--quiet", "--short", "refs/remotes/origin/HEAD")
     if head.returncode == 0 and _is_commit(root, name := os.fsdecode(head.stdout).strip()):
         return name
-    for name in ("main", "master"):
+    for name in _DEFAULT_BRANCHES:
         if _is_commit(root, name) or _is_commit(root, f"refs/remotes/origin/{name}"):
             return name
     output(root, "rev-parse", "--git-dir")  # raises where the trouble is git or the repository
@@ -62,9 +63,10 @@ def commit_of(root: Path, revision: str, *, remote_too: bool = False) -> str:
         root, "for-each-ref", "--format=%(refname:lstrip=2)", "refs/heads", "refs/remotes", "refs/tags"
     )
     names = os.fsdecode(listed).split("\n")
-    near = [
-        name for name in difflib.get_close_matches(revision, names) if name and not name.endswith("/HEAD")
-    ]
+    # Who names one of them means the default branch.
+    usual = _DEFAULT_BRANCHES if revision.removeprefix("origin/") in _DEFAULT_BRANCHES else ()
+    close = (*(name for name in usual if name in names), *difflib.get_close_matches(revision, names))
+    near = [name for name in dict.fromkeys(close) if name and not name.endswith("/HEAD")]
     message = f"{revision!r} is not a revision of {os.path.realpath(root)}"
     message += f"; the nearest: {', '.join(near)}" if near else ""
     if _COMMIT.search(revision) and _is_shallow(root):

@@ -26,6 +26,8 @@ def test_the_default_base_is_the_default_branch_of_the_remote(repo: Repository, 
 def test_an_unknown_base_names_what_is_near(repo: Repository) -> None:
     with pytest.raises(CheckoutError, match=r"'mian' is not a revision .* main.* git fetch origin mian"):
         change_between(repo.root, "mian")
+    with pytest.raises(CheckoutError, match=r"'master' is not a revision .*; the nearest: main; "):
+        change_between(repo.root, "master")
     with pytest.raises(CheckoutError, match="'nope' is not a revision"):
         change_between(repo.root, "main", "nope")
 
