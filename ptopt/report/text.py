@@ -395,7 +395,9 @@ def weighed(finding: Finding) -> str:
         else ""
     )
     parts.append(f"worth acting on {finding.confidence:.2f}{case}")
-    parts += [f"{_feature(name)} {weight:+.2f}" for name, weight in finding.reasons]
+    if finding.reasons:
+        reasons = ", ".join(f"{_feature(name)} {weight:+.2f}" for name, weight in finding.reasons)
+        parts.append(f"moved most, in log-odds, by {reasons}")
     return "; ".join(parts)
 
 
