@@ -9,6 +9,8 @@ from __future__ import annotations
 import ast
 import codecs
 import io
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ptopt.syntax import ParseError, check_text, parse_text
@@ -18,6 +20,16 @@ MAX_BYTES = 2_000_000
 # They decode ASCII as ASCII, yet text written in them means something else, or takes quadratic time.
 _REFUSED_CODECS = frozenset({"idna", "punycode", "unicode_escape", "raw_unicode_escape", "charmap"})
 _ASCII = bytes(range(128))
+_NAME = re.compile(r"[^\W\d]\w*")
+
+
+@dataclass(frozen=True, slots=True)
+class CodeCell:
+    """A code cell of a notebook: its number among all cells, from 1, and its first and last line in the text."""
+
+    number: int
+    first: int
+    last: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +46,14 @@ class Parsed:
     head_lines: tuple[int, ...] | None = None  # notebooks: [i] is the head line that holds line i+1 of `text`
     blanked: tuple[int, ...] = ()  # lines of `text` blanked as notebook magics
     lost: tuple[str, ...] = ()  # notebooks: the cells that were left out, each with the reason
+    hidden: frozenset[str] = frozenset()  # the names in what was blanked: magics may read them
+    cells: tuple[CodeCell, ...] = ()
+
+    @property
+    def numbered_as_on_disk(self) -> bool:
+        """Do line numbers of `text` hold in the file, too? Not in a notebook that keeps a cell on one JSON line."""
+        lines = self.head_lines
+        return lines is None or all(line == number for number, line in enumerate(lines, 1))
 
 
 def parse_python(path: str, data: bytes) -> Parsed:
@@ -60,8 +80,14 @@ def parse_python(path: str, data: bytes) -> Parsed:
         blanked = blank_magics(lines)
         if not blanked:
             raise
+        written = text.split("\n")
+        hidden = names_in(written[index] for index in blanked)
         text = "\n".join(lines)
-    return Parsed(text, parse_text(text), encoding, blanked=tuple(i + 1 for i in blanked))
+    return Parsed(text, parse_text(text), encoding, blanked=tuple(i + 1 for i in blanked), hidden=hidden)
+
+
+def names_in(lines: Iterable[str]) -> frozenset[str]:
+    return frozenset(name for line in lines for name in _NAME.findall(line))
 
 
 def decode_python(data: bytes) -> tuple[str, str]:

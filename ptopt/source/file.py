@@ -279,9 +279,7 @@ class SourceFile:
 
     @property
     def numbered_as_on_disk(self) -> bool:
-        """Do line numbers of `text` hold in the file, too? Not in a notebook that keeps a cell on one JSON line."""
-        lines = self.parsed.head_lines
-        return lines is None or all(line == number for number, line in enumerate(lines, 1))
+        return self.parsed.numbered_as_on_disk
 
     @property
     def is_notebook(self) -> bool:

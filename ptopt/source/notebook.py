@@ -1,4 +1,5 @@
-"""Notebooks: the code cells of an `.ipynb` file as one Python text, and the JSON line of each of its lines.
+"""Notebooks: the code cells of an `.ipynb` file as one Python text, the JSON line of each of its lines, and where the
+strings of the cells stand in the JSON text.
 
 The standard `json` module gives no positions. The small reader here walks the few levels that lead to the
 sources of the cells and leaves every value on the way to `json` itself.
@@ -9,10 +10,10 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ptopt.source.decode import MAX_BYTES, Parsed
+from ptopt.source.decode import MAX_BYTES, CodeCell, Parsed, names_in
 from ptopt.source.magics import blank_magics, is_foreign_cell
 from ptopt.syntax import ParseError, check_text, parse_text
 
@@ -22,15 +23,32 @@ _SPACE = re.compile(r"[ \t\r\n]*")
 _DECODER = json.JSONDecoder(parse_int=str, parse_float=str)
 
 
+@dataclass(frozen=True, slots=True)
+class SourceString:
+    """One of the strings that make up the source of a cell, and where it stands in the JSON text."""
+
+    text: str
+    line: int
+    start: int  # of the opening quote, in characters
+    end: int  # behind the closing one
+
+
 @dataclass(slots=True)
 class _Cell:
     number: int  # among all cells, from 1
+    strings: tuple[SourceString, ...]
     lines: list[str]
     head: list[int]  # the JSON line of each
     blanked: list[int]
+    first: int = 0  # line of the joined text
 
     def text(self) -> str:
         return "\n".join(self.lines)
+
+    def hidden(self) -> list[str]:
+        """The lines that were blanked, as they are in the notebook."""
+        written = "".join(string.text for string in self.strings).split("\n") if self.blanked else []
+        return [written[index] for index in self.blanked]
 
     def clear(self) -> None:
         self.lines = [""] * len(self.lines)
@@ -71,7 +89,17 @@ def parse_notebook(data: bytes) -> Parsed:
             raise ParseError(f"no cell parses; {lost[0]}") from None
         text, head, blanked = _join(cells)
         tree = parse_text(text)
-    return Parsed(text, tree, encoding, head, blanked, tuple(lost))
+    hidden = frozenset(name for cell in cells for name in names_in(cell.hidden()))
+    places = tuple(CodeCell(cell.number, cell.first, cell.first + len(cell.lines) - 1) for cell in cells)
+    return Parsed(text, tree, encoding, head, blanked, tuple(lost), hidden, places)
+
+
+def code_cells(text: str) -> dict[int, tuple[SourceString, ...]]:
+    """The strings that each code cell is written in, by the number of the cell, from 1.
+
+    `text` is the JSON text of a notebook that `parse_notebook` reads.
+    """
+    return {cell.number: cell.strings for cell in _read_cells(_Reader(text))}
 
 
 def cell_lines(data: bytes) -> dict[int, tuple[int, int]]:
@@ -145,6 +173,7 @@ def _join(cells: list[_Cell]) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
             head.append(at)
             if index in gone:
                 blanked.append(len(lines))
+        cell.first = len(lines) - len(cell.lines) + 1
         if head[-1] != len(lines):  # nothing else will part this cell from the next
             lines.append("")
             head.append(cell.head[-1])
@@ -165,6 +194,10 @@ class _Reader:
         space = _SPACE.match(self._text, self._pos)
         self._pos = space.end() if space else self._pos
         return self._text[self._pos : self._pos + 1]
+
+    @property
+    def position(self) -> int:
+        return self._pos
 
     def line(self) -> int:
         self._line += self._text.count("\n", self._counted, self._pos)
@@ -250,37 +283,36 @@ def _read_cell(reader: _Reader, number: int) -> _Cell | None:
     what = f"cell {number}"
     kind = ""
     reader.peek()
-    pieces = [("", reader.line())]
+    at, strings = reader.line(), ()
     for key in reader.members(what):
         if key == "cell_type":
             kind = reader.string(f"the type of {what}")
         elif key == "source":
-            pieces = _read_source(reader, f"the source of {what}")
+            at, strings = reader.line(), tuple(_read_source(reader, f"the source of {what}"))
         else:
             reader.value()
-    return _Cell(number, *_lines(pieces), []) if kind == "code" else None
+    return _Cell(number, strings, *_lines(strings, at), []) if kind == "code" else None
 
 
-def _read_source(reader: _Reader, what: str) -> list[tuple[str, int]]:
-    """The strings that make up a cell, each with its JSON line. The first is always there, and empty."""
-    pieces = [("", reader.line())]
+def _read_source(reader: _Reader, what: str) -> Iterator[SourceString]:
     for _ in reader.items(what) if reader.peek() == "[" else (0,):
+        reader.peek()
+        start = reader.position
         text = reader.string(what)
-        pieces.append((text, reader.line()))
-    return pieces
+        yield SourceString(text, reader.line(), start, reader.position)
 
 
-def _lines(pieces: list[tuple[str, int]]) -> tuple[list[str], list[int]]:
-    """Lines of a cell, and for each the JSON line where it begins."""
+def _lines(strings: Sequence[SourceString], at: int) -> tuple[list[str], list[int]]:
+    """Lines of a cell, and for each the JSON line where it begins; `at` is that of a source without any string."""
     head: list[int] = []
     begins = True
-    at = 1
-    for text, at in pieces:
+    for string in strings:
+        at, text = string.line, string.text
         if text:
             ends = text.endswith("\n")
             head += [at] * (begins + text.count("\n") - ends)
             begins = ends
-    lines = "".join(text for text, _ in pieces).split("\n")
+    lines = "".join(string.text for string in strings).split("\n")
     if begins and len(lines) > 1 and not lines[-2].endswith("\r"):
         lines.pop()  # what ends in a newline has no further line
     elif begins:

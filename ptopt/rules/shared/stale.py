@@ -21,8 +21,11 @@ _PURE = frozenset({"len", "int", "float", "min", "max", "range"}) | SCALAR_METHO
 
 
 def stale_names(before: SourceFile, after: SourceFile) -> list[tuple[str, str]]:
-    """(function, "" for the module; name) of what is bound and no longer read, though it was read before."""
-    return sorted(_unread(after) - _unread(before))
+    """(function, "" for the module; name) of what is bound and no longer read, though it was read before.
+
+    Magics and cells that are no Python were blanked, and may read the names that stand in them.
+    """
+    return sorted(found for found in _unread(after) - _unread(before) if found[1] not in before.parsed.hidden)
 
 
 def undefined_names(before: SourceFile, after: SourceFile) -> frozenset[str]:
