@@ -13,6 +13,7 @@ from ptopt.findings import Edit, Finding, Review, Safety
 from ptopt.pathkind import is_config
 from ptopt.source.decode import decode_python
 from ptopt.suppress import add_suppressions, add_to_config
+from ptopt.syntax import ParseError
 from ptopt.verify import apply_edits, with_line_ends_of
 
 Spot = tuple[str, int]  # a rule, and the line on which its finding starts
@@ -51,7 +52,8 @@ def fix_file(
     """Apply the safe fixes (and the unsafe ones) until none is left. Encoding and newlines stay.
 
     A fix moves what stands behind it, so the file is reviewed again after each one. What appears only once other fixes are
-    made is fixed after them, in a round of its own. The first round fixes only what is among `shown`, if given.
+    made is fixed after them, in a round of its own. The first round fixes only what is among `shown`, if given; nothing
+    in a notebook saved without line breaks, whose lines tell no findings apart.
     """
     allowed = {Safety.SAFE, Safety.UNSAFE} if unsafe else {Safety.SAFE}
     before = data = start = file.head or b""
@@ -60,6 +62,8 @@ def fix_file(
     places: set[Spot] = set()  # of this round, in `start`
     known: Collection[Spot] = ()
     origin: list[int] = []  # line -> line of `start` that it came from
+    if shown and _is_unbroken(file):
+        shown = frozenset()
 
     def spot(finding: Finding) -> Spot:
         line = finding.span.start
@@ -73,30 +77,56 @@ def fix_file(
         if not chosen and (most_rounds is None or len(rounds) + bool(places) < most_rounds):
             if places:
                 rounds.append(Round(start, frozenset(places)))
-            start, places, origin = data, set(), list(range(1, data.count(b"\n") + 2))
+            start, places = data, set()
+            origin = list(range(1, _text(file.path, data).count("\n") + 2)) if ready else []
             known = shown if shown is not None and not rounds else frozenset(map(spot, findings))
             chosen = [(finding, edits) for finding, edits in ready if spot(finding) in known]
         finding, edits = min(chosen, key=lambda pair: pair[0].sort_key(), default=(None, ()))
-        after = data if finding is None else _apply(data, edits)
+        after = data if finding is None else _apply(file.path, data, edits)
         if finding is None or after in seen:  # none left, or two rules that undo one another
             if places:
                 rounds.append(Round(start, frozenset(places)))
             return FixedFile(file.path, before, data, tuple(fixed), findings, tuple(rounds))
         places.add(spot(finding))
-        _follow(origin, data, edits)
+        _follow(origin, _text(file.path, data), edits)
         fixed.append(finding)
         data = after
         seen.add(data)
 
 
-def _follow(origin: list[int], data: bytes, edits: Sequence[Edit]) -> None:
-    """Where the lines come from after the edits of `data`."""
-    text = decode_python(data)[0].encode("utf-8", "surrogatepass")
+def _follow(origin: list[int], text: str, edits: Sequence[Edit]) -> None:
+    """Where the lines come from after the edits of `text`."""
+    data = text.encode("utf-8", "surrogatepass")
     for edit in sorted(edits, reverse=True):
-        first, last = text.count(b"\n", 0, edit.start), text.count(b"\n", 0, edit.end)
+        first, last = data.count(b"\n", 0, edit.start), data.count(b"\n", 0, edit.end)
         old = origin[first : last + 1] or origin[-1:]
-        new = edit.replacement.count("\n") + 1
-        origin[first : last + 1] = [old[min(number, len(old) - 1)] for number in range(new)]
+        lines = edit.replacement.split("\n")
+        new = [old[min(number, len(old) - 1)] for number in range(len(lines))]
+        begins = len(lines) > 1 or edit.start == 0 or data[edit.start - 1 : edit.start] == b"\n"
+        if begins and not lines[-1]:  # the line behind whole lines keeps its own
+            new[-1] = old[-1]
+        origin[first : last + 1] = new
+
+
+def _is_unbroken(file: ChangedFile) -> bool:
+    """Is it a notebook with several lines of code on one line of the file?"""
+    if not file.path.endswith(".ipynb"):
+        return False
+    from ptopt.source.notebook import parse_notebook
+
+    try:
+        return not parse_notebook(file.head or b"").numbered_as_on_disk
+    except ParseError:
+        return True
+
+
+def _text(path: str, data: bytes) -> str:
+    """The text that fixes edit: in a notebook, its code."""
+    if not path.endswith(".ipynb"):
+        return decode_python(data)[0]
+    from ptopt.notebook_edits import reviewed
+
+    return reviewed(data).text
 
 
 def suppress_file(file: ChangedFile, review: Callable[[ChangedFile], Review], reason: str) -> FixedFile:
@@ -120,7 +150,15 @@ def suppress_file(file: ChangedFile, review: Callable[[ChangedFile], Review], re
     return FixedFile(file.path, before, data, tuple(reversed(done.values())), left)
 
 
-def _apply(data: bytes, edits: Sequence[Edit]) -> bytes:
+def _apply(path: str, data: bytes, edits: Sequence[Edit]) -> bytes:
+    """The file after the edits; as it is where a notebook cannot be written so."""
+    if path.endswith(".ipynb"):
+        from ptopt.notebook_edits import NotebookEditError, edited_notebook
+
+        try:
+            return edited_notebook(data, edits)
+        except NotebookEditError:
+            return data
     text, encoding = decode_python(data)
     return apply_edits(text, with_line_ends_of(text, edits)).encode(encoding)
 

@@ -18,7 +18,7 @@ from ptopt.verify import EditError, apply_edits, with_line_ends_of
 _CHARACTER = re.compile(
     r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\.|[^\\]", re.DOTALL
 )
-_ESCAPED = re.compile(r"(?<!\\)(?:\\\\)*\\u(?!00[01])")  # what a writer of all of Unicode leaves as it is
+_ESCAPED = re.compile(r"(?<!\\)(?:\\\\)*\\u(?!00[0-7])")  # what a writer of all of Unicode leaves as it is
 
 
 class NotebookEditError(ValueError):
@@ -102,7 +102,9 @@ def _in_cell(parsed: Parsed, edits: Sequence[Edit]) -> tuple[int, list[_CellEdit
         columns = edit.start - starts[first - 1], edit.end - starts[last - 1]
         touched = last - 1 if last > first and not columns[1] else last
         cell = next((c for c in parsed.cells if c.first <= first and touched <= c.last), None)
-        if cell is None and edit.start == edit.end and not columns[0]:  # lines that are added at the end of a cell
+        if (
+            cell is None and edit.start == edit.end and not columns[0]
+        ):  # lines that are added at the end of a cell
             cell = next((c for c in parsed.cells if c.last + 1 == first), None)
         if cell is None:
             raise NotebookEditError("an edit is not in one cell")
@@ -112,8 +114,8 @@ def _in_cell(parsed: Parsed, edits: Sequence[Edit]) -> tuple[int, list[_CellEdit
         if magics:
             raise NotebookEditError("an edit touches lines that are not Python")
         numbers.add(cell.number)
-        places = zip((first - cell.first, last - cell.first), columns, strict=True)
-        found.append(_CellEdit(*places, edit.replacement))
+        start, end = (first - cell.first, columns[0]), (last - cell.first, columns[1])
+        found.append(_CellEdit(start, end, edit.replacement))
     if len(numbers) != 1:
         raise NotebookEditError("the edits are of several cells")
     return numbers.pop(), found
@@ -149,23 +151,21 @@ def _rewritten(text: str, strings: Sequence[SourceString], edits: Sequence[Edit]
     characters = [list(_characters(text[s.start + 1 : s.end - 1])) for s in strings]
     listed = text[: strings[0].start].rstrip().endswith("[")
     plain = not text.isascii() or not _ESCAPED.search(text)
+    separators = _separators(text, strings)
     groups = _groups([len(part) for part in characters], _code(strings), edits)
     for first, last, changes in reversed(groups):
         old = [character for part in characters[first : last + 1] for character in part]
         for start, end, replacement in reversed(changes):
             old[start:end] = [_Character(c, json.dumps(c, ensure_ascii=not plain)[1:-1]) for c in replacement]
         new = list(_parts(old)) if listed else ["".join(c.written for c in old)]
-        written = _separator(text, strings).join(f'"{part}"' for part in new) if len(new) > 1 else None
+        if len(new) > 1 and len(separators) > 1:
+            raise NotebookEditError("its strings are not parted in one way")
         start, end = strings[first].start, strings[last].end
-        if written is None and new:
-            written = f'"{new[0]}"'
-        elif written is None:
-            written = ""
-            if last + 1 < len(strings):
-                end = strings[last + 1].start
-            else:
-                start = strings[first - 1].end
-        text = text[:start] + written + text[end:]
+        if not new and last + 1 < len(strings):
+            end = strings[last + 1].start
+        elif not new:
+            start = strings[first - 1].end
+        text = text[:start] + separators[0].join(f'"{part}"' for part in new) + text[end:]
     return text
 
 
@@ -214,12 +214,10 @@ def _parts(characters: Sequence[_Character]) -> Iterator[str]:
         yield part
 
 
-def _separator(text: str, strings: Sequence[SourceString]) -> str:
-    """What stands between the strings of a list."""
+def _separators(text: str, strings: Sequence[SourceString]) -> list[str]:
+    """What stands between the strings of a list, or would between two."""
     found = {text[a.end : b.start] for a, b in pairwise(strings)}
-    if not found:
-        before = text[: strings[0].start]
-        return f",{before[len(before.rstrip()) :] or ' '}"
-    if len(found) > 1:
-        raise NotebookEditError("its strings are not parted in one way")
-    return found.pop()
+    if found:
+        return sorted(found)
+    before = text[: strings[0].start]
+    return [f",{before[len(before.rstrip()) :] or ' '}"]

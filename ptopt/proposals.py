@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ptopt import impact
 from ptopt.change import ChangedFile
-from ptopt.findings import Condition, Evidence, Finding, Fix, Span, fingerprint
+from ptopt.findings import Condition, Evidence, Finding, Fix, Safety, Span, fingerprint
 from ptopt.ranker.features import features
 from ptopt.ranker.model import Weighed, ranker
 from ptopt.rules.base import Rule
@@ -199,10 +199,18 @@ class Fixes:
             self._checked[key] = self.checked(whole, {rule: len(self._of_cause[key])}, loops)
         return postable(self._checked[key], self._source, change)
 
-    def checked(self, fix: Fix, solved: Mapping[Rule, int], loops: Collection[Loop] = ()) -> Fix | None:
-        """The fix when it holds: of each rule it solves so many problems. Its lines are as long as the project's may be."""
+    def checked(
+        self, fix: Fix, solved: Mapping[Rule, int], loops: Collection[Loop] = (), joint: bool = False
+    ) -> Fix | None:
+        """The fix when it holds: of each rule it solves so many problems. Its lines are as long as the project's may be.
+
+        The parts of a `joint` one were checked each, and are written each.
+        """
         found = holds(self._source, fix, {rule: self._counts[rule] for rule in solved}, solved, loops)
-        return None if found is None else wrapped(self._source, found)
+        if found is None:
+            return None
+        fix = wrapped(self._source, found)
+        return _in_notebook(fix, self._source, joint) if self._source.is_notebook else fix
 
     def joined(self, group: Sequence[Proposal], change: ChangedFile | None) -> Fix | None:
         """One fix for all places of a comment; None when there is none.
@@ -217,7 +225,7 @@ class Fixes:
             return whole
         rules = {rule.id: rule for rule in self._counts}
         solved = Counter(rules[proposal.finding.rule] for proposal in group)
-        return postable(self.checked(whole, solved), self._source, change)
+        return postable(self.checked(whole, solved, joint=True), self._source, change)
 
 
 def _cause(node: ast.AST | None) -> Hashable:
@@ -275,9 +283,17 @@ def _on_change(source: SourceFile, change: ChangedFile, hit: Hit) -> Hit | None:
     )
 
 
+def _in_notebook(fix: Fix, source: SourceFile, joint: bool) -> Fix:
+    """The fix as one that only `ptopt fix` makes, or as advice where it cannot: its edits are of the code, not of the JSON."""
+    from ptopt.notebook_edits import can_be_written
+
+    written = joint or can_be_written(source.parsed, fix.edits)
+    return dataclasses.replace(fix, safety=fix.safety if written else Safety.DISPLAY, postable=False)
+
+
 def postable(fix: Fix | None, source: SourceFile, change: ChangedFile | None) -> Fix | None:
     """The fix, with whether it can be posted as one suggestion: it stays in its hunk, and is not far apart."""
-    if change is None or fix is None:
+    if change is None or fix is None or source.is_notebook:
         return fix
     first = source.line_at(min(e.start for e in fix.edits))
     last = source.line_at(max(e.end for e in fix.edits))

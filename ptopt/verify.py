@@ -118,12 +118,9 @@ def holds(
     read that nothing binds.
     """
     try:
-        found = _holding(file, fix, before, solved, loops)
+        return _holding(file, fix, before, solved, loops)
     except (EditError, ParseError, UnicodeError, WorkLimitError):
         return None
-    if found is not None and file.is_notebook:  # the edits are of its code, not of the file
-        return dataclasses.replace(found, safety=Safety.DISPLAY)
-    return found
 
 
 def _holding(

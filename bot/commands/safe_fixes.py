@@ -70,7 +70,11 @@ def _listed_with(
 
 
 def _is_safe(finding: Finding) -> bool:
-    return finding.fix is not None and finding.fix.safety is Safety.SAFE
+    return finding.fix is not None and finding.fix.safety is Safety.SAFE and not _in_notebook(finding)
+
+
+def _in_notebook(finding: Finding) -> bool:
+    return finding.path.endswith(".ipynb")
 
 
 def _why_left(finding: Finding | None) -> str:
@@ -80,6 +84,8 @@ def _why_left(finding: Finding | None) -> str:
         return "there is no fix for it"
     if finding.fix.safety is Safety.UNSAFE and finding.fix.assumption:
         return f"its fix assumes that {markdown_text(finding.fix.assumption).rstrip('.')}"
+    if finding.fix.safety is Safety.SAFE and _in_notebook(finding):
+        return "it is in a notebook; run `ptopt fix` on the file"
     if finding.fix.safety is Safety.SAFE:
         return "another fix changed the same lines; run `/ptopt fix` again"
     return "its fix has to be applied by hand"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import shlex
 import sys
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -265,26 +265,47 @@ def _at(findings: Iterable[Finding], spots: Collection[Spot]) -> list[Finding]:
 
 
 def _write_diff(result: FixedFile) -> None:
-    """A patch in the bytes of the file; on a terminal in colour, with control characters as escapes."""
-    import difflib
-
+    """A patch in the bytes of the file, of a notebook one for each cell; on a terminal in colour, with control characters as
+    escapes.
+    """
     from ptopt.report.text import visible
     from ptopt.source.decode import decode_python
 
-    before, after = (f"{side}/{result.path}".encode() for side in "ab")
-    old, new = _lines(result.before), _lines(result.after)
-    lines = [
-        line if line.endswith(b"\n") else line + b"\n\\ No newline at end of file\n"
-        for line in difflib.diff_bytes(difflib.unified_diff, old, new, before, after)
-    ]
+    notebook = result.path.endswith(".ipynb")
+    lines = [line for name, old, new in _versions(result) for line in _diff(name, old, new)]
     if not sys.stdout.isatty():
         click.echo(b"".join(lines), nl=False)
         return
-    encoding = decode_python(result.before)[1].removesuffix("-sig")
+    encoding = "utf-8" if notebook else decode_python(result.before)[1].removesuffix("-sig")
     for line in lines:
         text = visible(line.decode(encoding, "replace"), keep="\n\t")
         color = {"+": "green", "-": "red", "@": "cyan"}.get(text[0])
         write(click.style(text, fg=color) if colored() and color else text)
+
+
+def _versions(result: FixedFile) -> Iterator[tuple[str, bytes, bytes]]:
+    """What is compared: the file, or each cell that was changed in a notebook, with its name."""
+    if not result.path.endswith(".ipynb"):
+        yield result.path, result.before, result.after
+        return
+    from ptopt.notebook_edits import code_of_cells
+
+    old, new = code_of_cells(result.before), code_of_cells(result.after)
+    for number, code in old.items():
+        if code != new[number]:
+            # The last line of a cell ends without a newline as a rule, and it does not matter.
+            before, after = (text.removesuffix("\n").encode() + b"\n" for text in (code, new[number]))
+            yield f"{result.path}:cell {number}", before, after
+
+
+def _diff(name: str, before: bytes, after: bytes) -> list[bytes]:
+    import difflib
+
+    old, new = (f"{side}/{name}".encode() for side in "ab")
+    return [
+        line if line.endswith(b"\n") else line + b"\n\\ No newline at end of file\n"
+        for line in difflib.diff_bytes(difflib.unified_diff, _lines(before), _lines(after), old, new)
+    ]
 
 
 def _lines(data: bytes) -> list[bytes]:

@@ -99,7 +99,12 @@ def _result(review: Review, finding: Finding, rule_index: int) -> dict[str, Any]
     ]
     if related:
         result["relatedLocations"] = related
-    if finding.fix is not None and finding.fix.safety is not Safety.DISPLAY and finding.fix.edits:
+    if (
+        finding.fix is not None
+        and finding.fix.safety is not Safety.DISPLAY
+        and finding.fix.edits
+        and not _in_notebook(finding)
+    ):
         replacements = _replacements((review.sources or {}).get(finding.path), finding.fix.edits)
         result["fixes"] = [
             {
@@ -110,6 +115,11 @@ def _result(review: Review, finding: Finding, rule_index: int) -> dict[str, Any]
             }
         ]
     return result
+
+
+def _in_notebook(finding: Finding) -> bool:
+    """Edits of a notebook are of its code, which has other offsets than the file."""
+    return finding.path.endswith(".ipynb")
 
 
 def _replacements(text: str | None, edits: tuple[Edit, ...]) -> list[dict[str, Any]]:

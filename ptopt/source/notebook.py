@@ -283,7 +283,8 @@ def _read_cell(reader: _Reader, number: int) -> _Cell | None:
     what = f"cell {number}"
     kind = ""
     reader.peek()
-    at, strings = reader.line(), ()
+    at = reader.line()
+    strings: tuple[SourceString, ...] = ()
     for key in reader.members(what):
         if key == "cell_type":
             kind = reader.string(f"the type of {what}")

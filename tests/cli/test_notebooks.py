@@ -20,7 +20,7 @@ def test_a_notebook_is_named_by_cell_with_its_code_and_its_fix(notebook: Path) -
     assert "nb.ipynb:cell 2:14  PTO101 item-every-step" in text
     assert "of the loop at line 9 of cell 2." in " ".join(text.split())
     assert "\n  line 12 of cell 2: the training step: `loss.backward()`\n" in text
-    assert "Fix (apply by hand; assumes that `total` becomes a tensor" in text
+    assert "Fix (unsafe: assumes that `total` becomes a tensor" in text
     markdown = run("check", notebook, "--format", "markdown").stdout
     assert "### `nb.ipynb:cell 3:4` PTO407" in markdown
     assert "line 12 of cell 2: the training step" in markdown
@@ -32,11 +32,8 @@ def test_lines_of_a_notebook_in_formats_for_programs_are_those_of_the_file(noteb
     (first, second) = json.loads(run("check", notebook, "--format", "json").stdout)["findings"]
     assert "torch.log(torch.softmax(x, dim=-1))" in lines[first["start_line"] - 1]
     assert first["cell"] == {"number": 3, "start_line": 4, "end_line": 4}
-    assert (first["fix"]["safety"], second["fix"]["safety"]) == ("display", "display")
-    assert (
-        run("fix", notebook.parent).stdout
-        == "Nothing to fix; 2 findings at 3 places left, 2 places left out (`--min-confidence 0`), see `ptopt check`.\n"
-    )
+    assert (first["fix"]["safety"], second["fix"]["safety"]) == ("safe", "unsafe")
+    assert (first["fix"]["postable"], second["fix"]["postable"]) == (False, False)
     assert run("check", notebook, "--add-suppressions").stdout == (
         "Suppressed 0 places in 0 files; 3 places left, where a comment cannot stand:\n"
         "  nb.ipynb:cell 2:14  PTO101 item-every-step\n"
