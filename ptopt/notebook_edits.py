@@ -65,8 +65,6 @@ def edited_notebook(data: bytes, edits: Sequence[Edit]) -> bytes:
     try:
         here = with_line_ends_of(code, [_in_code(code, edit) for edit in cell_edits])
         wanted = {n: _code(each) for n, each in cells.items()} | {number: apply_edits(code, here)}
-        if not wanted[number].strip():
-            raise NotebookEditError(f"nothing would be left of cell {number}")
         after = _rewritten(text, strings, here)
         if {n: _code(each) for n, each in code_cells(after).items()} != wanted:
             raise NotebookEditError(f"the source of cell {number} cannot be written")
@@ -96,7 +94,7 @@ def _in_cell(parsed: Parsed, edits: Sequence[Edit]) -> tuple[int, list[_CellEdit
     for line in lines:
         starts.append(starts[-1] + len(line) + 1)
     found = []
-    numbers = set()
+    found_in = set()
     for edit in edits:
         first, last = (bisect_right(starts, offset) for offset in (edit.start, edit.end))
         columns = edit.start - starts[first - 1], edit.end - starts[last - 1]
@@ -113,12 +111,22 @@ def _in_cell(parsed: Parsed, edits: Sequence[Edit]) -> tuple[int, list[_CellEdit
         magics = [n for n in parsed.blanked if n in rows or (n == top and rows.start <= top)]
         if magics:
             raise NotebookEditError("an edit touches lines that are not Python")
-        numbers.add(cell.number)
+        whole = edit.replacement.endswith("\n") or not (edit.replacement or columns[0])
+        if last > cell.last and not whole:
+            raise NotebookEditError("an edit goes beyond the end of its cell")
+        found_in.add(cell)
         start, end = (first - cell.first, columns[0]), (last - cell.first, columns[1])
         found.append(_CellEdit(start, end, edit.replacement))
-    if len(numbers) != 1:
+    if len(found_in) != 1:
         raise NotebookEditError("the edits are of several cells")
-    return numbers.pop(), found
+    (cell,) = found_in
+    try:
+        after = apply_edits(parsed.text, edits).split("\n")
+    except (EditError, UnicodeError) as error:
+        raise NotebookEditError(str(error)) from None
+    if not any(map(str.strip, after[cell.first - 1 : len(after) - len(lines) + cell.last])):
+        raise NotebookEditError(f"nothing would be left of cell {cell.number}")
+    return cell.number, found
 
 
 def _in_code(code: str, edit: _CellEdit) -> Edit:
@@ -128,13 +136,12 @@ def _in_code(code: str, edit: _CellEdit) -> Edit:
     (first, column), (last, end_column), new = edit.start, edit.end, edit.replacement
     if last < len(starts):
         return Edit(starts[first] + column, starts[last] + end_column, new)
-    if first == last and new.endswith("\n"):
+    if first == last:
         return Edit(len(data), len(data), f"\n{new[:-1]}")
-    if first < last and new.endswith("\n"):
+    if new:
         return Edit(starts[first] + column, len(data), new[:-1])
-    if first and first < last and not new and not column:  # the line before becomes the last one
-        return Edit(len(data[: starts[first]].removesuffix(b"\n").removesuffix(b"\r")), len(data), "")
-    raise NotebookEditError("an edit goes beyond the end of its cell")
+    # The line before becomes the last one.
+    return Edit(len(data[: starts[first]].removesuffix(b"\n").removesuffix(b"\r")), len(data), "")
 
 
 # -- the JSON text ---------------------------------------------------------------------------------------------

@@ -163,6 +163,15 @@ def test_a_fix_leaves_nothing_stale(code: str, fixed: str | None) -> None:
     assert _fixed(code) == fixed
 
 
+def test_a_magic_may_read_what_the_fix_reads_no_more() -> None:
+    code = "from a import helper\n%timeit helper(2)\ny = helper(1)\n"
+    file = SourceFile.parse("f.py", code.encode())
+    rule = NoHelper()
+    (problem,) = rule.check(file.tree, file)
+    fix = verified(file, rule, problem, 1)
+    assert fix is not None and [edit.replacement for edit in fix.edits] == ["3"]
+
+
 def test_imports_of_a_package_are_for_others() -> None:
     code = "from a import helper\ny = helper(1)\n"
     assert _fixed(code, "a/__init__.py") == "from a import helper\ny = 3\n"

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.cli.command import run
+from tests.cli.command import command, run
 
 
 def test_a_notebook_is_named_by_cell_with_its_code_and_its_fix(notebook: Path) -> None:
@@ -74,3 +74,41 @@ def test_a_change_of_a_notebook_on_one_line_asks_for_line_breaks(notebook: Path)
     diff = f"--- /dev/null\n+++ b/nb.ipynb\n@@ -0,0 +1,{len(lines)} @@\n{added}\\ No newline at end of file\n"
     result = run("review", "--diff", "-", "--tree", notebook.parent, stdin=diff.encode())
     assert "save the notebook with line breaks" in " ".join(result.stdout.split())
+
+
+def test_fixes_are_written_into_the_cells(notebook: Path) -> None:
+    before = notebook.read_text()
+    shown = command("fix", "--diff", notebook)
+    assert notebook.read_text() == before
+    assert shown.stdout.decode().startswith(
+        "--- a/nb.ipynb:cell 3\n+++ b/nb.ipynb:cell 3\n@@ -1,4 +1,4 @@\n import torch\n \n def one(x):\n"
+        "-    return torch.log(torch.softmax(x, dim=-1))\n+    return torch.log_softmax(x, dim=-1)\n"
+        "--- a/nb.ipynb:cell 4\n"
+    )
+    assert "No newline" not in shown.stdout.decode()
+    assert run("fix", notebook).stdout == (
+        "nb.ipynb: 2 × PTO407 log-of-softmax\n"
+        "Fixed 1 finding at 2 places in 1 file; 1 finding left, 1 with an unsafe fix (`--unsafe`), see `ptopt check`.\n"
+    )
+    after = before.replace("torch.log(torch.softmax(x, dim=-1))", "torch.log_softmax(x, dim=-1)")
+    after = after.replace("torch.log(torch.softmax(x, dim=1))", "torch.log_softmax(x, dim=1)")
+    assert notebook.read_text() == after
+    run("fix", "--unsafe", notebook)
+    assert notebook.read_text() == after.replace("loss.item()", "loss.detach()")
+
+
+def test_a_fix_of_a_notebook_on_one_line(notebook: Path) -> None:
+    _saved_on_one_line(notebook)
+    before = notebook.read_text()
+    done = command("fix", "-", "--stdin-filename", "nb.ipynb", input=before.encode(), cwd=notebook.parent)
+    assert done.stdout.decode() == before.replace("torch.log(torch.softmax(", "torch.log_softmax(").replace(
+        "dim=-1))", "dim=-1)"
+    ).replace("dim=1))", "dim=1)")
+    assert notebook.read_text() == before
+
+
+def test_programs_get_no_edits_of_the_json_of_a_notebook(notebook: Path) -> None:
+    found = json.loads(run("check", notebook, "--format", "sarif").stdout)["runs"][0]["results"]
+    assert len(found) == 2 and not any("fixes" in result for result in found)
+    told = json.loads(run("check", notebook, "--format", "rdjson").stdout)["diagnostics"]
+    assert told and not any("suggestions" in diagnostic for diagnostic in told)

@@ -23,9 +23,14 @@ _PURE = frozenset({"len", "int", "float", "min", "max", "range"}) | SCALAR_METHO
 def stale_names(before: SourceFile, after: SourceFile) -> list[tuple[str, str]]:
     """(function, "" for the module; name) of what is bound and no longer read, though it was read before.
 
-    Magics and cells that are no Python were blanked, and may read the names that stand in them.
+    Magics and cells that are no Python were blanked, and may read the names that stand in them. An import of a notebook is
+    for cells that are still to be written, too.
     """
-    return sorted(found for found in _unread(after) - _unread(before) if found[1] not in before.parsed.hidden)
+    return sorted(
+        (owner, name)
+        for owner, name in _unread(after) - _unread(before)
+        if name not in before.parsed.hidden and (owner or not before.is_notebook)
+    )
 
 
 def undefined_names(before: SourceFile, after: SourceFile) -> frozenset[str]:
