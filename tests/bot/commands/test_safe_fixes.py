@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+
 from bot.commands.safe_fixes import safe_fixes
 from ptopt.change import ChangedFile, Hunk, Status, whole_file
 from ptopt.config import Config
@@ -99,3 +101,14 @@ def test_crlf_stays() -> None:
     wanted = next(f for f in findings(head) if f.span.start == 12)
     after = safe_fixes(whole_file("train.py", head), {wanted.fingerprint}, Config(), NO_FACTS).file.after
     assert after.count(b"\r\n") == after.count(b"\n") == head.count(b"\n")
+
+
+def test_a_notebook_is_not_committed() -> None:
+    cell = {"cell_type": "code", "metadata": {}, "source": CODE.decode().splitlines(keepends=True)}
+    head = json.dumps({"cells": [cell], "metadata": {}, "nbformat": 4}, indent=1).encode()
+    file = whole_file("train.ipynb", head)
+    review = review_files([file], config=Config(), facts=NO_FACTS, limit_to_change=False)
+    wanted = next(f for f in review.findings if f.name == "factory-then-move")
+    result = safe_fixes(file, {wanted.fingerprint}, Config(), NO_FACTS)
+    assert result.file.after == head
+    assert result.left == {wanted.fingerprint: "it is in a notebook; run `ptopt fix` on the file"}
