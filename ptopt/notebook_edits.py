@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from ptopt.findings import Edit
-from ptopt.source.decode import Parsed
+from ptopt.source.decode import CodeCell, Parsed
 from ptopt.source.notebook import SourceString, code_cells, parse_notebook, spread
 from ptopt.syntax import ParseError
 from ptopt.verify import EditError, apply_edits, with_line_ends_of
@@ -97,26 +97,13 @@ def _in_cell(parsed: Parsed, edits: Sequence[Edit]) -> tuple[int, list[_CellEdit
     found_in = set()
     for edit in edits:
         first, last = (bisect_right(starts, offset) for offset in (edit.start, edit.end))
-        columns = edit.start - starts[first - 1], edit.end - starts[last - 1]
-        touched = last - 1 if last > first and not columns[1] else last
-        cell = next((c for c in parsed.cells if c.first <= first and touched <= c.last), None)
-        if (
-            cell is None and edit.start == edit.end and not columns[0]
-        ):  # lines that are added at the end of a cell
-            cell = next((c for c in parsed.cells if c.last + 1 == first), None)
-        if cell is None:
-            raise NotebookEditError("an edit is not in one cell")
-        top = next((n for n in range(cell.first, cell.last + 1) if lines[n - 1].strip()), cell.first)
-        rows = range(min(first, cell.last), touched + 1)
-        magics = [n for n in parsed.blanked if n in rows or (n == top and rows.start <= top)]
-        if magics:
-            raise NotebookEditError("an edit touches lines that are not Python")
-        whole = edit.replacement.endswith("\n") or not (edit.replacement or columns[0])
-        if last > cell.last and not whole:
+        start, end = edit.start - starts[first - 1], edit.end - starts[last - 1]
+        # Up to the start of a line is not in it.
+        cell = _cell_with(parsed, lines, first, last - 1 if last > first and not end else last)
+        if last > cell.last and not edit.replacement.endswith("\n") and (edit.replacement or start):
             raise NotebookEditError("an edit goes beyond the end of its cell")
         found_in.add(cell)
-        start, end = (first - cell.first, columns[0]), (last - cell.first, columns[1])
-        found.append(_CellEdit(start, end, edit.replacement))
+        found.append(_CellEdit((first - cell.first, start), (last - cell.first, end), edit.replacement))
     if len(found_in) != 1:
         raise NotebookEditError("the edits are of several cells")
     (cell,) = found_in
@@ -127,6 +114,23 @@ def _in_cell(parsed: Parsed, edits: Sequence[Edit]) -> tuple[int, list[_CellEdit
     if not any(map(str.strip, after[cell.first - 1 : len(after) - len(lines) + cell.last])):
         raise NotebookEditError(f"nothing would be left of cell {cell.number}")
     return cell.number, found
+
+
+def _cell_with(parsed: Parsed, lines: Sequence[bytes], first: int, last: int) -> CodeCell:
+    """The cell that has these lines, all Python. The line behind it is where lines are added at its end."""
+    own = next((c for c in parsed.cells if c.first <= first and last <= c.last), None)
+    cell = own or next((c for c in parsed.cells if c.last + 1 == first == last), None)
+    if cell is None:
+        raise NotebookEditError("an edit is not in one cell")
+    top = next((n for n in range(cell.first, cell.last + 1) if lines[n - 1].strip()), None)
+    if top is None:
+        raise NotebookEditError("the cell is empty")
+    rows = range(min(first, cell.last), last + 1)
+    if any(
+        n in rows or n == top >= rows.start for n in parsed.blanked
+    ):  # nothing comes to stand above `%%time`
+        raise NotebookEditError("an edit touches lines that are not Python")
+    return cell
 
 
 def _in_code(code: str, edit: _CellEdit) -> Edit:

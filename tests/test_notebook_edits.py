@@ -138,6 +138,9 @@ def test_edits_that_stay_advice() -> None:
     at = code.index("b = 2"), code.index("f = 6")
     assert "several cells" in _why(data, *(Edit(a, a + 1, "g") for a in at))
     assert "not in one cell" in _why(data, Edit(0, 0, "import torch\n"))
+    empty = json.dumps(notebook("a = 1", ""), indent=1).encode()
+    end = len(reviewed(empty).text)
+    assert "is empty" in _why(empty, Edit(end, end, "b = 2"))
     foreign = reviewed(json.dumps(notebook("a = 1", "%%bash\nls", "b = ("), indent=1).encode())
     assert len(foreign.blanked) == 3
     for line in foreign.blanked:
