@@ -294,7 +294,9 @@ class LeftOut:
     all_places: int  # where these stand
     limit: int | None = None  # of comments; None where there is none
     rules: Mapping[str, int] = field(default_factory=dict)  # "PTO101 item-every-step" -> at how many of them
-    also: Mapping[Condition, int] = field(default_factory=dict)  # of `places`, those that miss this one besides
+    also: Mapping[Condition, int] = field(
+        default_factory=dict
+    )  # of `places`, those that miss this one besides
 
 
 @dataclass(frozen=True, slots=True)

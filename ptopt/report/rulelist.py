@@ -164,7 +164,7 @@ def _worth(rule: type[Rule]) -> list[str]:
 
 def pages(rules: Sequence[type[Rule]]) -> dict[str, str]:
     """File name -> text: a page per rule, and `README.md` that lists them by family."""
-    parts = ["# Rules", "Written by `ptopt rules --docs`."]
+    parts = ["# Rules", "Written by `ptopt rules --docs docs/rules`."]
     for family in dict.fromkeys(rule.family for rule in rules):
         lines = ["| rule | what it does |", "| --- | --- |"]
         for rule in (each for each in rules if each.family == family):

@@ -96,11 +96,15 @@ def _not_reviewed(
     ]
     if short:
         number = len({item.path for item in review.not_reviewed})
-        most = _REASONS if len(reasons) > _REASONS + 1 else len(reasons)  # one more takes no more room than its count
+        most = (
+            _REASONS if len(reasons) > _REASONS + 1 else len(reasons)
+        )  # one more takes no more room than its count
         parts = [
             f"{reason}: {len(paths):,}" if len(reasons) > 1 else reason for reason, paths in reasons[:most]
         ]
-        parts += [f"{len(reasons) - most:,} other reasons"] if len(reasons) > most else []
+        if len(reasons) > most:
+            others = len({path for _, paths in reasons[most:] for path in paths})
+            parts.append(f"{len(reasons) - most:,} other reasons: {others:,}")
         yield Text(f"{count(number, 'file')} not reviewed (listed with -v): {'; '.join(parts)}.", "dim")
         return
     yield Text("Not reviewed:", "dim")

@@ -56,6 +56,8 @@ _LOSS_NAME = re.compile(r"(^|_)(loss|losses)(_|$|\d)|^loss|loss$", re.I)
 _CRITERION = re.compile(
     r"criterion|loss_?(fn|func|function|f)$|(^|_)(ce|mse|bce|l1|kl|gan|adv\w*)_?loss$", re.I
 )
+# jaxtyping: `Int[Tensor, "batch tokens"]`
+_WHOLE_NUMBERS = re.compile(r"^(?:jaxtyping\.)?(?:U?Int\d*|Bool|Integer)\[\s*(?:torch\.)?Tensor\b")
 _TENSORS_ANNOTATION = re.compile(
     r"(?:(?:typing\.)?(?:Optional|List|list|Tuple|tuple|Sequence|Iterable|Dict|dict|Mapping)\[(?:str, |int, )?){1,2}"
     r"(?:torch\.)?(?:Tensor|LongTensor|FloatTensor)(?:, \.\.\.|, (?:torch\.)?Tensor)*\]{1,2}$"
@@ -794,6 +796,8 @@ def _by_annotation(named: str, written: str = "") -> Value:
     text = (written or named).strip("'\"")
     if _TENSORS_ANNOTATION.match(text):
         return Value("tensors")
+    if _WHOLE_NUMBERS.match(text):  # which have no gradient
+        return Value("tensor", "", False)
     if text in ("int", "float", "bool"):
         return SCALAR
     if text in ("np.ndarray", "numpy.ndarray", "ndarray"):

@@ -76,11 +76,15 @@ def test_a_loader_without_workers_has_the_share_of_loading(run: Profile) -> None
 
 def test_what_takes_much_of_the_step_is_a_finding_that_the_ranker_cannot_leave_out(run: Profile) -> None:
     costly = dataclasses.replace(
-        finding("costly", line_of("time.sleep(self.seconds)")), confidence=0.1, missed=(Condition.CONFIDENCE, Condition.RIGHT)
+        finding("costly", line_of("time.sleep(self.seconds)")),
+        confidence=0.1,
+        missed=(Condition.CONFIDENCE, Condition.RIGHT),
     )
     perhaps = finding("perhaps", line_of("return self.last(hidden)"))
     cheap, known = finding("cheap", line_of("return losses")), finding("known", 3)
-    left_out = LeftOut({Condition.CONFIDENCE: 3}, {Condition.CONFIDENCE: 0.5}, 4, 4, also={Condition.RIGHT: 2})
+    left_out = LeftOut(
+        {Condition.CONFIDENCE: 3}, {Condition.CONFIDENCE: 0.5}, 4, 4, also={Condition.RIGHT: 2}
+    )
     review = Review((known,), left_out=left_out)
     proposed = [costly, perhaps, cheap, known]
     result = weighed(review, [run], {"train.py": CODE}, None, proposed)

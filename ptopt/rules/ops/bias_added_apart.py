@@ -149,7 +149,7 @@ def _fused(made: ast.expr, file: SourceFile) -> str:
     """The call that adds the bias, too; "" when it is no product."""
     if isinstance(made, ast.BinOp):
         return (
-            "`F.linear(x, weight, bias)` or `torch.addmm(bias, x, weight)`"
+            "`F.linear` with the weight transposed, or, of matrices, `torch.addmm(bias, x, weight)`,"
             if isinstance(made.op, ast.MatMult)
             else ""
         )
@@ -161,5 +161,5 @@ def _fused(made: ast.expr, file: SourceFile) -> str:
     return (
         "`torch.baddbmm(bias, x, weight)`"
         if op.name == "bmm"
-        else "`torch.addmm(bias, x, weight)`, or `F.linear` with the weight transposed,"
+        else "`torch.addmm(bias, x, weight)`, of matrices, or `F.linear` with the weight transposed,"
     )

@@ -124,6 +124,12 @@ class BatchCopyWaits(Rule):
                 correct += (near == labels[start:start + 1024].to(device)).sum()
         """,
         """
+        def training_step(self, batch, batch_idx):
+            if batch.device != self.weight.device:
+                batch = batch.to(self.weight.device)
+            return self.loss(batch)
+        """,
+        """
         class Net(nn.Module):
             def forward(self, x):
                 mask = (x > 0).to(x.device)
@@ -175,6 +181,8 @@ class BatchCopyWaits(Rule):
             return  # `loader-without-pinning` says it of the loader, here and at its other loops
         if any(_is_chunk(move.tensor, loop) for loop in loops):
             return  # parts of one tensor: no loader made them
+        if _only_if_elsewhere(node, file):
+            return
         hot = hot_place(node, file)
         if hot is None or _without_accelerator(node, file):
             return
@@ -196,6 +204,19 @@ def _is_chunk(tensor: ast.expr, loop: ast.For) -> bool:
     counted = {n.id for n in walk(loop.target) if isinstance(n, ast.Name)}
     part = tensor.slice if isinstance(tensor, ast.Subscript) else None
     return part is not None and any(isinstance(n, ast.Name) and n.id in counted for n in walk(part))
+
+
+def _only_if_elsewhere(node: ast.AST, file: SourceFile) -> bool:
+    """Is it behind `if x.device != y.device:`, so that what lies there already is not copied?"""
+    return any(
+        isinstance(ancestor, ast.If)
+        and child in ancestor.body
+        and isinstance(ancestor.test, ast.Compare)
+        and any(isinstance(op, (ast.NotEq, ast.IsNot)) for op in ancestor.test.ops)
+        and isinstance(ancestor.test.left, ast.Attribute)
+        and ancestor.test.left.attr == "device"
+        for ancestor, child in file.index.ancestors(node)
+    )
 
 
 def _without_accelerator(node: ast.AST, file: SourceFile) -> bool:
