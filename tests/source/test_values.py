@@ -147,6 +147,8 @@ def test_devices(code: str, device: str) -> None:
         ("ask(criterion(a, b) + 1)", True),
         ("ask(criterion(a, b).argmax(1))", False),
         ("ask(F.relu(x))", None),
+        ("def f(mask: Int[torch.Tensor, 'batch tokens']):\n    ask(mask)", False),
+        ("def f(x: Float[torch.Tensor, 'batch tokens']):\n    ask(x)", None),
     ],
 )
 def test_graphs(code: str, graph: bool | None) -> None:
