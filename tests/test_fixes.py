@@ -65,7 +65,7 @@ def test_the_line_behind_deleted_ones_is_known_as_itself() -> None:
     """`shown` names lines of the file as it was; a fix that deletes whole lines moves the next one up."""
     (found, *_) = review(whole_file("f.py", OPS.encode())).findings
 
-    def told(data: bytes, rule: str, old: bytes, new: str) -> list[Finding]:
+    def reported(data: bytes, rule: str, old: bytes, new: str) -> list[Finding]:
         at = data.find(old)
         if at < 0:
             return []
@@ -75,7 +75,7 @@ def test_the_line_behind_deleted_ones_is_known_as_itself() -> None:
 
     def two(file: ChangedFile) -> Review:
         data = file.head or b""
-        rest = told(data, "PTO101", b"gone\ngone\n", "") + told(data, "PTO102", b"old\n", "new\n")
+        rest = reported(data, "PTO101", b"gone\ngone\n", "") + reported(data, "PTO102", b"old\n", "new\n")
         return Review(findings=tuple(rest))
 
     file = whole_file("f.py", b"top\ngone\ngone\nold\nend\n")

@@ -110,5 +110,5 @@ def test_a_fix_of_a_notebook_on_one_line(notebook: Path) -> None:
 def test_programs_get_no_edits_of_the_json_of_a_notebook(notebook: Path) -> None:
     found = json.loads(run("check", notebook, "--format", "sarif").stdout)["runs"][0]["results"]
     assert len(found) == 2 and not any("fixes" in result for result in found)
-    told = json.loads(run("check", notebook, "--format", "rdjson").stdout)["diagnostics"]
-    assert told and not any("suggestions" in diagnostic for diagnostic in told)
+    diagnostics = json.loads(run("check", notebook, "--format", "rdjson").stdout)["diagnostics"]
+    assert diagnostics and not any("suggestions" in diagnostic for diagnostic in diagnostics)

@@ -83,6 +83,13 @@ class CacheNeverHit(Rule):
             return table[name.lower()] * x
         """,
         """
+        table = {}
+        def forward(x, name):
+            if name not in table:
+                table[name[1:] + "_"] = torch.randn(len(name), device=x.device)
+            return table[name[1:] + "_"] * x
+        """,
+        """
         windows = {}
         def forward(x, size):
             if size not in windows:
@@ -264,9 +271,10 @@ def _never_equal(one: ast.expr, other: ast.expr, file: SourceFile) -> bool:
     ):
         return False
     return any(
-        _is_part(part, _spelled(whole, file))
-        for a, whole in ((one, other), (other, one))
-        for part in (a, _spelled(a, file))
+        ast.dump(part) == ast.dump(spelling)
+        for key, whole in ((one, other), (other, one))
+        for part in _parts(_spelled(whole, file))
+        for spelling in (key, _spelled(key, file))
     )
 
 
@@ -276,23 +284,33 @@ def _spelled(key: ast.expr, file: SourceFile) -> ast.expr:
     return binding.value if binding is not None and binding.kind == "assign" and binding.value else key
 
 
-def _is_part(part: ast.expr, whole: ast.expr) -> bool:
-    if not (isinstance(whole, ast.Tuple) or _is_text(whole)):
-        return False
-    wanted = ast.dump(part)
-    return any(node is not whole and ast.dump(node) == wanted for node in walk(whole))
-
-
-def _is_text(key: ast.expr) -> bool:
-    """A text put together, with a part that is fixed and not empty."""
+def _parts(key: ast.expr) -> list[ast.expr]:
+    """What stands as a whole in a tuple, or in a text with a fixed part; none of what was cut or changed before."""
+    if isinstance(key, ast.Tuple):
+        return key.elts
     if isinstance(key, ast.JoinedStr):
-        return any(isinstance(v, ast.Constant) and v.value for v in key.values)
-    if isinstance(key, ast.BinOp) and isinstance(key.op, ast.Add):
-        return any(
-            (isinstance(side, ast.Constant) and isinstance(side.value, str) and side.value != "") or _is_text(side)
-            for side in (key.left, key.right)
-        )  # fmt: skip
-    return False
+        parts = [v.value if isinstance(v, ast.FormattedValue) else v for v in key.values]
+    else:
+        parts = _summands(key)
+    if not any(
+        isinstance(part, ast.Constant) and isinstance(part.value, str) and part.value for part in parts
+    ):
+        return []
+    written = [
+        part.args[0]
+        for part in parts
+        if isinstance(part, ast.Call)
+        and isinstance(part.func, ast.Name)
+        and part.func.id == "str"
+        and len(part.args) == 1
+    ]
+    return [*parts, *written]
+
+
+def _summands(key: ast.expr) -> list[ast.expr]:
+    if not isinstance(key, ast.BinOp) or not isinstance(key.op, ast.Add):
+        return [key]
+    return [*_summands(key.left), *_summands(key.right)]
 
 
 def _made(node: ast.If) -> ast.Call | None:

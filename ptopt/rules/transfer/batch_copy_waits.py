@@ -125,8 +125,8 @@ class BatchCopyWaits(Rule):
         """,
         """
         def training_step(self, batch, batch_idx):
-            if batch.device != self.weight.device:
-                batch = batch.to(self.weight.device)
+            if device != batch.device:
+                batch = batch.to(device)
             return self.loss(batch)
         """,
         """
@@ -213,8 +213,10 @@ def _only_if_elsewhere(node: ast.AST, file: SourceFile) -> bool:
         and child in ancestor.body
         and isinstance(ancestor.test, ast.Compare)
         and any(isinstance(op, (ast.NotEq, ast.IsNot)) for op in ancestor.test.ops)
-        and isinstance(ancestor.test.left, ast.Attribute)
-        and ancestor.test.left.attr == "device"
+        and any(
+            isinstance(side, ast.Attribute) and side.attr == "device"
+            for side in (ancestor.test.left, *ancestor.test.comparators)
+        )
         for ancestor, child in file.index.ancestors(node)
     )
 
