@@ -41,6 +41,26 @@ MISTAKES = {
                 optimizer.step()
         """,
     ),
+    "a copy of what lies elsewhere": (
+        "batch-copy-waits",
+        """
+        class Net(nn.Module):
+            def loss_fn(self, logits: torch.Tensor, tokens: torch.Tensor):
+                if logits.device != tokens.device:
+                    tokens = tokens.to(logits.device)
+                return F.cross_entropy(logits, tokens)
+        """,
+    ),
+    "a graph of whole numbers": (
+        "result-stored-with-graph",
+        """
+        class Masks:
+            def append(self, mask: Int[torch.Tensor, "batch tokens"]):
+                longer = torch.cat([mask, mask], dim=-1)
+                self.previous_mask = longer
+                return longer
+        """,
+    ),
     "a tensor without elements": (
         "factory-then-move",
         """

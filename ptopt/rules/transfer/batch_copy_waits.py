@@ -124,12 +124,6 @@ class BatchCopyWaits(Rule):
                 correct += (near == labels[start:start + 1024].to(device)).sum()
         """,
         """
-        def training_step(self, batch, batch_idx):
-            if device != batch.device:
-                batch = batch.to(device)
-            return self.loss(batch)
-        """,
-        """
         class Net(nn.Module):
             def forward(self, x):
                 mask = (x > 0).to(x.device)
