@@ -18,7 +18,7 @@ from ptopt.rules import rules
 _NEEDED = """
 bot.commands.explain bot.commands.safe_fixes configparser json packaging.requirements packaging.specifiers
 packaging.version ptopt.audit.run ptopt.config ptopt.configs.json_events ptopt.configs.toml_values
-ptopt.configs.yaml_events ptopt.model_review ptopt.project.facts ptopt.review ptopt.source.magics
+ptopt.configs.yaml_events ptopt.model_review ptopt.notebook_edits ptopt.project.facts ptopt.review ptopt.source.magics
 ptopt.source.notebook tokenize
 """.split()
 for _name in _NEEDED:
