@@ -21,6 +21,7 @@ from ptopt.findings import (
     lines_of,
     places_of,
 )
+from ptopt.ranker.model import LACKING
 from ptopt.rules import find_rule, known_names
 from ptopt.spelling import BY_MODEL, similar
 
@@ -403,5 +404,7 @@ def weighed(finding: Finding) -> str:
 
 def _feature(name: str) -> str:
     """The name of a feature, with the words that it needs to be read alone."""
-    kind, colon, what = name.partition(":")
-    return f"{_FEATURES.get(kind, kind)}: {what}" if colon else name
+    present = name.removeprefix(LACKING)
+    kind, colon, what = present.partition(":")
+    lacking = LACKING if present != name else ""
+    return f"{_FEATURES.get(kind, kind)}: {lacking}{what}" if colon else name

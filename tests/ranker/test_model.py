@@ -94,3 +94,12 @@ def test_what_is_shown_as_the_threshold_has_reached_it() -> None:
     even = Ranker(None, Head(0.2, {}), {})  # P(useful) is 0.5498
     assert even.admits({"stated confidence": 0.8}, 0.55)
     assert even.missed({"stated confidence": 0.8}, 0.55) == ()
+
+
+def test_a_reason_says_that_the_hit_lacks_it() -> None:
+    """Else a reader takes "runs in training" for what the ranker found."""
+    head = Head(0.0, {"often:step": 1.0, "often:layer": 1.0, "lines": 1.0})
+    weighed = Ranker(head, head, {"often:step": 0.5, "often:layer": 0.5, "lines": 2.0}).weigh(
+        {"often:layer": 1.0}
+    )
+    assert dict(weighed.reasons) == {"not often:step": -0.5, "often:layer": 0.5, "lines": -2.0}

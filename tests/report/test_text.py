@@ -113,6 +113,14 @@ def test_a_probability_that_misses_its_bound_is_shown_below_it(review: Review) -
     assert missed_line(far, {Condition.RIGHT: 0.85}) == "true with a probability of 0.50, needs 0.85"
 
 
+def test_weights_say_what_a_finding_lacks() -> None:
+    found = Finding(
+        "PTO101", "item-every-step", "sync", Severity.HIGH, "a.py", Span(1, 1), "", "m", "w", 0.4, "f",
+        reasons=(("not often:step", -0.25),),
+    )  # fmt: skip
+    assert weighed(found).endswith("by how often it runs: not step -0.25")
+
+
 def test_weights_name_the_severity_of_the_rule_as_such() -> None:
     """The finding may have another one."""
     reasons = (("severity:low", -0.5), ("often:step", 0.25), ("new:odd", 0.1), ("lines", 0.1))
