@@ -14,6 +14,7 @@ import os
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from hashlib import sha256
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -262,6 +263,18 @@ def commit_material(
         return _material(clone, repo, sha, "commit", change, ("", 0, 0))
     except (ChangeError, SourceError) as error:
         raise NotAvailableError(str(error)) from error
+
+
+def head_material(clone: Clone, repo: str, sha: str, most: int) -> Material:
+    """Files that import torch as they stand at a commit, `most` of them in an order that their paths decide, each as a new file:
+    what a repository holds, where its commits hold too few examples of a rule. Raises NotAvailableError."""
+    blobs = [(path, blob) for path, blob in clone.files(sha) or () if path.endswith(".py")]
+    blobs.sort(key=lambda named: sha256(f"{repo} {named[0]}".encode()).digest())
+    files = (whole_file(path, head) for path, blob in blobs if (head := clone.blob(blob)) and USES_TORCH.search(head))
+    change = Change(tuple(islice(files, most)), ())
+    if not change.files:
+        raise NotAvailableError("no torch")
+    return _material(clone, repo, sha, "head", change, ("", 0, 0))
 
 
 def random_commits(

@@ -2,6 +2,7 @@
 
     python -m benchmarks.quality comments --clones DIR --part work --commits 400 --per-repo 20 --seed 1 --out FILE [...]
     python -m benchmarks.quality comments --clones DIR --commits-from FILE --out FILE [...]    the same commits again
+    python -m benchmarks.quality comments --clones DIR --heads 60 --commits 10000 --out FILE [...]    files of each newest commit
 
 A commit adds 3 to 600 lines of Python, torch is imported in a file that it changes, and it is no merge. Each line of FILE is one
 comment with what decided it (`features`), its place, and its fix as a diff. The commits that were drawn are written beside it
@@ -30,6 +31,7 @@ from benchmarks.quality.changes import (
     NotAvailableError,
     commit_material,
     find_clones,
+    head_material,
     open_clone,
     random_commits,
 )
@@ -51,6 +53,7 @@ from ptopt.report.text import one_line
 from ptopt.source.decode import decode_python
 from ptopt.verify import apply_edits, with_line_ends_of
 from training.sources.base import SourceError
+from training.sources.git import Clone
 
 LEAST_LINES = 3
 MOST_LINES = 600
@@ -67,6 +70,7 @@ class Draw:
     seed: int
     most: int
     since: str  # YYYY-MM-DD, or ""
+    files: int = 0  # of the newest commit, in place of commits
 
 
 @dataclass(frozen=True)
@@ -80,6 +84,7 @@ class Work:
     config: Config
     one_per_cause: bool
     model: ModelOptions = RULES_ALONE
+    files: int = 0  # of each commit, as they stand there, in place of its change
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -102,6 +107,12 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--commits-from", type=Path, help="JSON lines of `repo` and `sha`: draw nothing")
     parser.add_argument("--most-per-rule", type=int, help="write at most so many comments of a rule")
     parser.add_argument("--most-per-repo", type=int, help="write at most so many of a rule and repository")
+    parser.add_argument(
+        "--heads",
+        type=int,
+        metavar="N",
+        help="no changes: up to N files of the newest commit of each repository, or of those of --commits-from, as if they were new",
+    )
     parser.add_argument("--each-place", action="store_true", help="a row for each place, not one for a cause")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args(arguments)
@@ -120,7 +131,16 @@ def main(arguments: Sequence[str]) -> int:
         allowed = read_names(options.repositories) if options.repositories else folders.keys()
         known = known_commits(options.exclude)
         draws = [
-            Draw(repo, folder, options.cache, known, options.seed, options.per_repo, options.since)
+            Draw(
+                repo,
+                folder,
+                options.cache,
+                known,
+                options.seed,
+                options.per_repo,
+                options.since,
+                options.heads or 0,
+            )
             for repo, folder in sorted(folders.items())
             if wanted(repo) and repo in allowed
         ]
@@ -141,6 +161,7 @@ def main(arguments: Sequence[str]) -> int:
             review_options(options),
             not options.each_place,
             model_options(options),
+            options.heads or 0,
         )
         for repo, shas in by_repository.items()
     ]
@@ -184,15 +205,23 @@ def draw(wanted: Draw) -> list[tuple[str, str]]:
     drawn = []
     try:
         with open_clone(wanted.folder) as clone:
+            if wanted.files:
+                return [_drawn_head(clone, wanted, cache)]
             found = random_commits(
                 clone, wanted.repo, wanted.known, wanted.seed, LEAST_LINES, MOST_LINES, wanted.since
             )
             for material in islice(found, wanted.most):
                 cache.put_material(_key(wanted.repo, material.commit), material)
                 drawn.append((wanted.repo, material.commit))
-    except SourceError as error:
+    except (NotAvailableError, SourceError) as error:
         print(f"{wanted.repo}: only {len(drawn)} commits: {one_line(str(error))}", file=sys.stderr)
     return drawn
+
+
+def _drawn_head(clone: Clone, wanted: Draw, cache: Cache) -> tuple[str, str]:
+    material = head_material(clone, wanted.repo, clone.head, wanted.files)
+    cache.put_material(_key(wanted.repo, clone.head, wanted.files), material)
+    return wanted.repo, clone.head
 
 
 def comments(work: Work) -> tuple[list[dict[str, Any]], list[str]]:
@@ -261,13 +290,17 @@ def materials(work: Work) -> Iterator[tuple[str, Material | None]]:
     clone = None
     try:
         for sha in work.shas:
-            material = cache.material(_key(work.repo, sha))
+            key = _key(work.repo, sha, work.files)
+            material = cache.material(key)
             if material is None and work.folder is not None:
                 try:
                     clone = clone or open_clone(work.folder)
-                    parent = next(clone.read([sha])).parent
-                    material = commit_material(clone, work.repo, sha, parent)
-                    cache.put_material(_key(work.repo, sha), material)
+                    if work.files:
+                        material = head_material(clone, work.repo, sha, work.files)
+                    else:
+                        parent = next(clone.read([sha])).parent
+                        material = commit_material(clone, work.repo, sha, parent)
+                    cache.put_material(key, material)
                 except (NotAvailableError, SourceError):
                     material = None
             yield sha, material
@@ -276,8 +309,8 @@ def materials(work: Work) -> Iterator[tuple[str, Material | None]]:
             clone.__exit__()
 
 
-def _key(repo: str, sha: str) -> list[str]:
-    return ["commit", repo, sha]
+def _key(repo: str, sha: str, files: int = 0) -> list[object]:
+    return ["head", repo, sha, files] if files else ["commit", repo, sha]
 
 
 def _print(rows: Sequence[dict[str, Any]], reviewed: int, written: int) -> None:

@@ -6,8 +6,11 @@ import ast
 import re
 
 from ptopt.rules.base import SourceFile
+from ptopt.source.calls import last_name
 from ptopt.source.file import remembered
 from ptopt.source.index import FUNCTIONS, is_main_test
+
+_GPU_OPTION = re.compile(r"cuda|gpu|cpu|device", re.I)
 
 
 def always_on(node: ast.AST, file: SourceFile) -> bool:
@@ -16,7 +19,8 @@ def always_on(node: ast.AST, file: SourceFile) -> bool:
         if isinstance(ancestor, FUNCTIONS):
             return True
         if isinstance(ancestor, (ast.If, ast.IfExp)) and child is not ancestor.test:
-            if not is_main_test(ancestor.test) or child not in _body(ancestor):
+            every_run = is_main_test(ancestor.test) or _asks_for_gpu(ancestor.test)
+            if not every_run or child not in _body(ancestor):
                 return False
         elif isinstance(ancestor, (ast.ExceptHandler, ast.Lambda, ast.BoolOp, ast.Match)):
             return False
@@ -38,6 +42,15 @@ def neighbours_mention(pattern: re.Pattern[str], node: ast.AST, file: SourceFile
 def _block_mentions(pattern: re.Pattern[str], parent: ast.AST, field: str, file: SourceFile) -> bool:
     block = (s for s in getattr(parent, field) if not isinstance(s, (*FUNCTIONS, ast.ClassDef)))
     return bool(pattern.search("\n".join(map(file.source, block))))
+
+
+def _asks_for_gpu(test: ast.expr) -> bool:
+    """Is the branch taken in each run on a GPU: `torch.cuda.is_available()`, alone or beside options that name the device?"""
+    asked = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
+    options = [one for one in asked if not (isinstance(one, ast.Call) and last_name(one.func) == "is_available")]
+    return len(options) < len(asked) and all(
+        _GPU_OPTION.search(last_name(one.operand if isinstance(one, ast.UnaryOp) else one)) for one in options
+    )
 
 
 def _body(branch: ast.If | ast.IfExp) -> list[ast.AST]:

@@ -92,6 +92,10 @@ with torch.autograd.set_detect_anomaly(True):
         if args.debug:
             torch.autograd.set_detect_anomaly(True)
         """,
+        """
+        if not torch.cuda.is_available():
+            torch.autograd.set_detect_anomaly(True)
+        """,
         "torch.autograd.set_detect_anomaly(args.detect_anomaly)",
         """
         try:
@@ -114,6 +118,17 @@ with torch.autograd.set_detect_anomaly(True):
             def main():
                 torch.manual_seed(0)
                 train()
+            """,
+        ),
+        Invalid(
+            """
+            if not args.disable_cuda and torch.cuda.is_available():
+                args.device = torch.device("cuda")
+                torch.autograd.set_detect_anomaly(True)  # !
+            """,
+            """
+            if not args.disable_cuda and torch.cuda.is_available():
+                args.device = torch.device("cuda")
             """,
         ),
         Invalid(
