@@ -201,11 +201,12 @@ class Setup:
 
     def decide(
         self, key: str, title: str, candidates: Iterable[Candidate], absent: str, *,
-        launcher: bool = False, blind: str = "",
+        launcher: bool = False, blind: str = "", lacking: str = "",
     ) -> Measure:  # fmt: skip
         """On where a candidate is; unknown where one may be; off where none is, unless `blind` says what was not read.
 
-        `launcher`: what depends on the machine or the launcher counts as on.
+        `launcher`: what depends on the machine or the launcher counts as on. `lacking`: why the project cannot have it,
+        which is not off.
         """
         every = list(candidates)
         on = [c for c in every if c.value.truth is True or (launcher and c.value.environment)]
@@ -234,6 +235,8 @@ class Setup:
             )
         if blind:
             return Measure(key, title, State.UNKNOWN, f"not seen; {blind}")
+        if lacking:
+            return self.not_applicable(key, title, lacking)
         return Measure(key, title, State.OFF, absent, self.where())
 
     def where(self) -> tuple[Place, ...]:
