@@ -239,11 +239,15 @@ def test_what_the_pinned_torch_lacks_is_not_off(audited: Auditor) -> None:
     found = rows(audited, {"train.py": code, "requirements.txt": "torch==1.4.0\n"})
     assert "torch has autocast since 1.6; the project needs torch==1.4.0" in found["precision"].detail
     apex = code.replace("def main():", "def main(half=False):").replace(
-        "    for x, y in", '    if half:\n            amp.initialize(net, optimizer, opt_level="O1")\n        for x, y in'
+        "    for x, y in",
+        '    if half:\n            amp.initialize(net, optimizer, opt_level="O1")\n        for x, y in',
     )
     apex = "    from apex import amp\n" + apex
     found = rows(audited, {"train.py": apex, "requirements.txt": "torch==1.4.0\n"})
-    assert (found["precision"].state, found["precision"].detail[:9]) == (OFF, "apex.amp,")  # it is there, switched off
+    assert (found["precision"].state, found["precision"].detail[:9]) == (
+        OFF,
+        "apex.amp,",
+    )  # it is there, switched off
 
 
 def test_what_advice_needs_is_looked_up_where_the_wheels_are_checked() -> None:
