@@ -82,7 +82,6 @@ class Options:
         lines = {(option.path, option.line) for option in known}
         return [*known, *(o for o in self.written(holder, name) if (o.path, o.line) not in lines)]
 
-
     def written(self, holder: str, name: str) -> list[Option]:
         """The assignments `holder.name = …` and `holder["name"] = …`, whatever the holder is called."""
         return self._written.get((holder, name), [])
