@@ -107,3 +107,21 @@ def test_a_copy_in_a_loop_within_a_loop_is_of_the_inner_loader() -> None:
     )
     assert f"The loader at line {line} pins" in message
     assert not messages("blocking-copy-from-pinned-loader", EVALUATES_WITHIN.format(pinned=False))
+
+
+def test_what_a_freed_graph_leaves_is_not_sized_without_knowing_it() -> None:
+    (message,) = messages(
+        "metric-keeps-graph",
+        """
+        def train(model, loader, optimizer):
+            losses = []
+            for x, y in loader:
+                loss = F.mse_loss(model(x), y)
+                loss.backward()
+                optimizer.step()
+                losses.append(loss)
+            return losses
+        """,
+    )
+    assert "a little memory for each step" in message
+    assert "byte" not in message
