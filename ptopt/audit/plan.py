@@ -38,7 +38,9 @@ def plan(gaps: tuple[Gap, ...], findings: tuple[Weighed, ...]) -> tuple[Phase, .
     for gap in gaps:
         advice = ADVICE[gap.key]
         at = advice.phase - 1
-        step = Step(f"{gap.title}: {gap.action}", advice.effort, advice.speeds_up, "", gap.impact, gap.evidence)
+        step = Step(
+            f"{gap.title}: {gap.action}", advice.effort, advice.speeds_up, "", gap.impact, gap.evidence
+        )
         steps[at].append((order.index(gap.level), step))
     for weighed in findings:
         finding = weighed.finding
