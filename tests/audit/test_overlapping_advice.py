@@ -9,8 +9,8 @@ import pytest
 from ptopt.audit.advice import ADVICE
 from ptopt.audit.plan import plan
 from ptopt.audit.values import Audit, Gap, Level, Place, State
-from ptopt.findings import Impact
 from ptopt.audit.weigh import each_once
+from ptopt.findings import Impact
 from ptopt.report.audit import render
 from tests.audit.conftest import Auditor
 
