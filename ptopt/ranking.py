@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import re
 from collections import defaultdict
@@ -19,18 +20,25 @@ _WEIGHT = {Severity.HIGH: 1.0, Severity.MEDIUM: 0.85, Severity.LOW: 0.7}
 def grouped(proposals: Iterable[Proposal]) -> list[list[Proposal]]:
     """Proposals of one file that are one comment: those of a rule, and of rules that would comment on the same lines.
 
-    What a model found by itself stands alone.
+    What another rule says in functions of which the comment does not speak is a comment of its own. What a model found by
+    itself stands alone.
     """
     several = list(proposals)
     alone = [[p] for p in several if p.finding.origin == "model"]
     groups: list[list[Proposal]] = []
-    for group in sorted(_by_cause(p for p in several if p.finding.origin != "model"), key=_best_rank):
-        at = _best(group).finding.span
-        there = next((other for other in groups if _overlap(_best(other).finding.span, at)), None)
+    waiting = sorted(_by_cause(p for p in several if p.finding.origin != "model"), key=_best_rank)
+    while waiting:
+        group = waiting.pop(0)
+        first = _best(group).finding
+        there = next((other for other in groups if _overlap(_best(other).finding.span, first.span)), None)
         if there is None:
             groups.append(group)
-        else:
-            there += group
+            continue
+        symbols = {first.symbol, *(proposal.finding.symbol for proposal in there)}
+        elsewhere = [proposal for proposal in group if proposal.finding.symbol not in symbols]
+        there += (proposal for proposal in group if proposal.finding.symbol in symbols)
+        if elsewhere:
+            bisect.insort(waiting, elsewhere, key=_best_rank)
     return [*groups, *alone]
 
 

@@ -50,6 +50,24 @@ def test_rules_that_would_comment_on_the_same_lines_are_one_comment_the_best_one
     assert merged(group).also[0] == Place(Span(5, 5), "PTO1", "name-PTO1", "family-PTO1", "PTO1 at 5")
 
 
+def test_what_another_rule_says_in_another_function_is_a_comment_of_its_own() -> None:
+    several = [proposal("PTO1", 5, 0.8), proposal("PTO2", 5, 0.7), proposal("PTO2", 9, 0.6)]
+    several += [changed(proposal("PTO2", line, 0.5), symbol="g") for line in (40, 44)]
+    several += [
+        changed(proposal("PTO1", 60, 0.4), symbol="h"),
+        changed(proposal("PTO2", 61, 0.3), symbol="h"),
+    ]
+    assert [sorted(places(group)) for group in grouped(several)] == [
+        [("PTO1", 5), ("PTO1", 60), ("PTO2", 5), ("PTO2", 9), ("PTO2", 61)],
+        [("PTO2", 40), ("PTO2", 44)],
+    ]
+
+
+def test_the_same_lines_are_one_comment_whatever_they_are_said_to_be_in() -> None:
+    (group,) = grouped([proposal("PTO1", 5, 0.8), changed(proposal("PTO2", 5, 0.7), symbol="f.inner")])
+    assert places(group) == [("PTO1", 5), ("PTO2", 5)]
+
+
 def test_a_serious_place_leads_a_milder_one_of_its_rule() -> None:
     mild = changed(proposal("PTO1", 5, 0.9), severity=Severity.LOW)
     serious, other = proposal("PTO1", 30, 0.61), proposal("PTO1", 40, 0.6)

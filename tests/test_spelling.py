@@ -38,3 +38,31 @@ def test_a_rule_whose_digits_are_swapped() -> None:
     assert did_you_mean("pto510", ["PTO501", "PTO502", "PTO410", "PTO999"]).startswith(
         ", did you mean PTO501"
     )
+
+
+RULES = ["PTO101", "PTO102", "PTO103", "PTO111", "PTO120", "PTO401", "item-every-step", "cat-in-loop", "sync"]
+
+
+@pytest.mark.parametrize("typed", ["item-in-loop", "PTO109", "PTO199", "TOR101", "F401", "cat-on-step"])
+def test_what_is_unrelated_is_not_suggested(typed: str) -> None:
+    assert similar(typed, RULES) == []
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("PT101", "PTO101"),
+        ("PTO1O1", "PTO101"),
+        ("pto1021", "PTO102"),
+        ("PTO014", ""),
+        ("PTO140", ""),
+        ("PTO410", "PTO401"),
+        ("cat-inloop", "cat-in-loop"),
+        ("item-evrey-stpe", "item-every-step"),
+        ("items-every-steps", "item-every-step"),
+        ("cat-in-loops", "cat-in-loop"),
+        ("synk", "sync"),
+    ],
+)
+def test_a_slip_is_understood(typed: str, meant: str) -> None:
+    assert (similar(typed, RULES) or [""])[0] == meant

@@ -160,6 +160,10 @@ class Modules:
         paths = [PurePosixPath(path) for path in self.files if path.endswith(".py")]
         return frozenset(part for path in paths for part in (path.stem, *path.parent.parts))
 
+    def has_part(self, name: str) -> bool:
+        """Does a Python file, or a folder with one, have this name, wherever it lies?"""
+        return name in self._parts
+
     def _at(self, base: str, parts: tuple[str, ...]) -> str | None:
         folder = "/".join([*([base] if base else []), *parts])
         for path in (f"{folder}.py", f"{folder}/__init__.py" if folder else "__init__.py"):

@@ -42,12 +42,16 @@ class Options:
     def __init__(self, live: Live) -> None:
         self._defaults: defaultdict[str, list[Option]] = defaultdict(list)
         self._assigned: defaultdict[str, list[Option]] = defaultdict(list)
+        self._written: defaultdict[tuple[str, str], list[Option]] = defaultdict(list)
         stated: defaultdict[str, list[Option]] = defaultdict(list)
         tables = {"default": self._defaults, "assigned": self._assigned, "stated": stated}
         for module in live.read.values():
             for option in module.file.once(_of_file):
                 if not _passes_on(option):
                     tables[option.kind][option.name].append(option)
+            for holder, option in module.file.once(_writes):
+                if not _passes_on(option):
+                    self._written[holder, option.name].append(option)
         for name, options in stated.items():
             if name in self._defaults:  # `set_defaults` goes before `add_argument`
                 self._defaults[name] = [replace(option, kind="default") for option in options]
@@ -70,9 +74,17 @@ class Options:
         """Those that have a default."""
         return list(self._defaults)
 
-    def changed(self, name: str) -> list[Option]:
-        """The assignments to an option that has a default."""
-        return self._assigned.get(name, []) if name in self._defaults else []
+    def changed(self, name: str, holder: str) -> list[Option]:
+        """The assignments to an option that has a default: to what options are mostly called, or to the holder."""
+        if name not in self._defaults:
+            return []
+        known = self._assigned.get(name, [])
+        lines = {(option.path, option.line) for option in known}
+        return [*known, *(o for o in self.written(holder, name) if (o.path, o.line) not in lines)]
+
+    def written(self, holder: str, name: str) -> list[Option]:
+        """The assignments `holder.name = …` and `holder["name"] = …`, whatever the holder is called."""
+        return self._written.get((holder, name), [])
 
 
 def _passes_on(option: Option) -> bool:
@@ -198,6 +210,32 @@ def _nodes(file: SourceFile) -> list[Option]:
                 kind = "default" if at_top and root in ("_C", "cfg", "config", "_cfg") else "assigned"
                 found.append(Option(target.attr, f"`{name}`", assign.value, file.path, assign.lineno, kind))
     return found
+
+
+def _writes(file: SourceFile) -> list[tuple[str, Option]]:
+    """`h.num_gpus = torch.cuda.device_count()`, `h["num_gpus"] = …`, each with the name of its holder."""
+    found = []
+    for assign in file.index.of_type(ast.Assign):
+        for target in assign.targets:
+            name = ""
+            if isinstance(target, ast.Attribute):
+                name = target.attr
+            elif isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant):
+                name = target.slice.value if isinstance(target.slice.value, str) else ""
+            holder = holder_of(target) if name else ""
+            if holder not in ("", "self", "cls"):
+                shown = f"`{text_of(target)}`"
+                found.append(
+                    (holder, Option(name, shown, assign.value, file.path, assign.lineno, "assigned"))
+                )
+    return found
+
+
+def holder_of(expr: ast.expr) -> str:
+    """`h` of `h.num_gpus` and `h["num_gpus"]`, `train` of `cfg.train.amp`; "" where nothing names it."""
+    return (
+        dotted_name(expr.value).rpartition(".")[2] if isinstance(expr, (ast.Attribute, ast.Subscript)) else ""
+    )
 
 
 def _tables(file: SourceFile) -> list[Option]:

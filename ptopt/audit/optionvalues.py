@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ptopt.audit.commands import Commands
@@ -12,7 +13,7 @@ from ptopt.audit.configured import Configured
 from ptopt.audit.known import TRANSFORMERS, Value, agreed, keys_of, one_of
 from ptopt.audit.live import Live
 from ptopt.audit.modules import Module, text_of
-from ptopt.audit.options import Option, Options
+from ptopt.audit.options import Option, Options, holder_of
 from ptopt.audit.receivers import Receivers
 from ptopt.audit.values import Place
 
@@ -57,7 +58,10 @@ class OptionValues(Conditions):
             if not settings and name in TRANSFORMERS and "transformers" in self.live.packages():
                 note = f"{OF_LIBRARY} for `{name}`"
                 return Value(True, TRANSFORMERS[name], note, self.place(module, expr))
-            return agreed(settings) or self._unknown(expr, module)
+            filed = agreed(settings)
+            if filed is None:
+                return self._unknown(expr, module)
+            return self._changed(filed, self._options.written(holder_of(expr), name), depth)
         fields, stores = self._receivers.fields(options, expr, module)
         options = fields or options
         here = [option for option in options if option.path == self.live.start.path]
@@ -74,10 +78,11 @@ class OptionValues(Conditions):
             return Value(False, note=f"{options[0].shown} is set at {place}", place=place)
         if not first.known:
             return first
-        changes = [
-            (c, self.of(c.default, self.live.read[c.path], depth))
-            for c in (stores if fields else self._options.changed(name))
-        ]
+        return self._changed(first, stores if fields else self._options.changed(name, holder_of(expr)), depth)
+
+    def _changed(self, first: Value, assigned: Sequence[Option], depth: int) -> Value:
+        """The value after the assignments that the script makes to it."""
+        changes = [(c, self.of(c.default, self.live.read[c.path], depth)) for c in assigned]
         # By default, and in one process, the others are not reached.
         reached = [(c, after) for c, after in changes if self._is_changed(c, after, depth)]
         different = [(c, after) for c, after in reached if not after.known or after.value != first.value]

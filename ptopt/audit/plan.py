@@ -8,7 +8,7 @@ from dataclasses import replace
 from ptopt.audit.advice import ADVICE, measure_of
 from ptopt.audit.measures.precision import HALF_WEIGHTS
 from ptopt.audit.values import EntryPoint, Gap, Good, Level, Measure, Phase, Place, State, Step, Weighed
-from ptopt.findings import Safety
+from ptopt.findings import Finding, Safety
 
 _PHASES = (
     ("Quick wins", "a line or a flag each; half a day with a run to compare"),
@@ -38,15 +38,16 @@ def plan(gaps: tuple[Gap, ...], findings: tuple[Weighed, ...]) -> tuple[Phase, .
     for gap in gaps:
         advice = ADVICE[gap.key]
         at = advice.phase - 1
-        step = Step(f"{gap.title}: {gap.action}", advice.effort, advice.speeds_up, gap.impact, gap.evidence)
+        step = Step(
+            f"{gap.title}: {gap.action}", advice.effort, advice.speeds_up, "", gap.impact, gap.evidence
+        )
         steps[at].append((order.index(gap.level), step))
     for weighed in findings:
         finding = weighed.finding
         quick = finding.fix is not None and finding.fix.safety is not Safety.DISPLAY
         place = Place(finding.path, finding.span.start)
-        scope = finding.impact[0].scope if finding.impact else "the code at this place"
         step = Step(f"{finding.rule} {finding.name}: {finding.message}", "a suggested edit" if quick else "an hour",
-                    scope, finding.impact, (place, *weighed.also))  # fmt: skip
+                    _part(finding, "time"), _part(finding, "memory"), finding.impact, (place, *weighed.also))  # fmt: skip
         steps[0 if quick else 1].append((order.index(weighed.level), step))
     phases = []
     for (title, effort), found in zip(_PHASES, steps, strict=True):
@@ -54,6 +55,11 @@ def plan(gaps: tuple[Gap, ...], findings: tuple[Weighed, ...]) -> tuple[Phase, .
             ranked = _each_once(step for _, step in sorted(found, key=lambda pair: pair[0]))
             phases.append(Phase(title, effort, ranked[:_MOST_STEPS]))
     return tuple(phases)
+
+
+def _part(finding: Finding, gain: str) -> str:
+    """What takes less time, or memory, as far as a figure says so; "" where none does."""
+    return next((impact.scope for impact in finding.impact if impact.gain == gain), "")
 
 
 def _each_once(steps: Iterable[Step]) -> tuple[Step, ...]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
+from ptopt.audit.absent import absent
 from ptopt.audit.configured import Configured
 from ptopt.audit.evaluate import Evaluator
 from ptopt.audit.known import Value
@@ -45,6 +46,12 @@ _WELL_KNOWN = frozenset(
      "torch_geometric", "dgl", "e3nn", "abc", "typing", "enum", "collections", "dataclasses", "huggingface_hub", "gpytorch", "mamba_ssm",
      "accelerate", "peft", "trl", "fairseq", "omegaconf", "pydantic"}
 )  # fmt: skip
+# What makes a network, or computes with its parameters: not a loss, an activation or a wrapper around it.
+_NETWORK = re.compile(
+    r"(torch\.)?nn\.(modules\.\w+\.)?(?!(functional|parallel|utils|init|modules)\.|\w*(Loss|DataParallel)$)[A-Z]"
+    r"|torch\.nn\.functional\.(linear|conv|embedding|bilinear|multi_head)"
+    r"|torchvision\.models|timm\.|transformers\.|diffusers\.|segmentation_models"
+)
 _LISTED = 4  # places of evidence
 
 
@@ -201,11 +208,12 @@ class Setup:
 
     def decide(
         self, key: str, title: str, candidates: Iterable[Candidate], absent: str, *,
-        launcher: bool = False, blind: str = "",
+        launcher: bool = False, blind: str = "", lacking: str = "",
     ) -> Measure:  # fmt: skip
         """On where a candidate is; unknown where one may be; off where none is, unless `blind` says what was not read.
 
-        `launcher`: what depends on the machine or the launcher counts as on.
+        `launcher`: what depends on the machine or the launcher counts as on. `lacking`: why the project cannot have it,
+        which is not off.
         """
         every = list(candidates)
         on = [c for c in every if c.value.truth is True or (launcher and c.value.environment)]
@@ -234,6 +242,8 @@ class Setup:
             )
         if blind:
             return Measure(key, title, State.UNKNOWN, f"not seen; {blind}")
+        if lacking:
+            return self.not_applicable(key, title, lacking)
         return Measure(key, title, State.OFF, absent, self.where())
 
     def where(self) -> tuple[Place, ...]:
@@ -261,7 +271,22 @@ class Setup:
 
     @cached_property
     def blind(self) -> str:
-        """Why something about the loop may be set where nobody looked; "" where all of it was read."""
+        """Why something about the run may be set where nobody looked; "" where all of it was read."""
+        return self.blind_loop or self.missing
+
+    @cached_property
+    def missing(self) -> str:
+        """The modules of the project that are imported and not there, in words; "" where none is missing."""
+        names = absent(self.live)
+        if not names:
+            return ""
+        shown = " and ".join(f"`{name}`" for name in names[:2])
+        rest = f" and {len(names) - 2} more" if len(names) > 2 else ""
+        return f"{shown}{rest}, which it imports, {'is' if len(names) == 1 else 'are'} not among the files"
+
+    @cached_property
+    def blind_loop(self) -> str:
+        """The same of the loop, which was found: what is missing beside it is not asked."""
         if self.started_script:
             return f"the script given as `{self.started_script}` decides"
         if self.framework not in READ:
@@ -318,15 +343,7 @@ class Setup:
         """Does anything that runs define or make a network?"""
         if any(statement.name == "forward" for statement in self.live.functions):
             return True
-        made = (
-            "torch.nn.",
-            "torchvision.models",
-            "timm.",
-            "transformers.",
-            "diffusers.",
-            "segmentation_models",
-        )
-        return any(self.qualified(module, call.func).startswith(made) for module, call in self.live.calls)
+        return any(_NETWORK.match(self.qualified(module, call.func)) for module, call in self.live.calls)
 
 
 def _places(candidates: list[Candidate]) -> tuple[Place, ...]:

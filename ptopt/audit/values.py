@@ -161,7 +161,10 @@ class Step:
 
     title: str
     effort: str  # "a flag", "an hour", ...
-    speeds_up: str  # the part of a step that it makes faster: ranges of the same part are not multiplied
+    speeds_up: (
+        str  # the part of a step that it makes faster: ranges of the same part are not multiplied; "" of none
+    )
+    less_memory: str = ""  # the part that needs less memory after it; "" of none
     impact: tuple[Impact, ...] = ()
     places: tuple[Place, ...] = ()
 

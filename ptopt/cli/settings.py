@@ -47,10 +47,11 @@ def load(
         tuple(known_rule(text, known) for text in texts)
         for texts in (settings.select, settings.extend_select, settings.ignore)
     )
-    update: dict[str, object] = {
-        "extend_select": (*config.extend_select, *more),
-        "ignore": (*config.ignore, *ignore),
-    }
+    update: dict[str, object] = {}
+    if more:
+        update["extend_select"] = (*config.extend_select, *more)
+    if ignore:
+        update["ignore"] = (*config.ignore, *ignore)
     if select:
         update |= {"select": select, "extend_select": more, "ignore": ignore}
     if settings.min_confidence is not None:

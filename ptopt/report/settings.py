@@ -6,8 +6,11 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from pydantic import BaseModel
+
 from ptopt.config import Config
 from ptopt.ranker.model import comment_conditions, is_lifted, threshold
+from ptopt.report.text import visible
 
 _OTHERS = (
     "#   A finding must also be true with a probability of at least {right:.2f}, and its rule must state at least "
@@ -19,9 +22,19 @@ _LIFTED = (
 
 
 def as_toml(config: Config) -> str:
-    """Every setting on a line of its own; where a file sets some, those at their default say so."""
+    """Every setting on a line of its own; where a file sets some, those at their default say so, and whether it sets them."""
     defaults = _settings(Config()) if config.origin else {}
-    return "\n".join(_lines(_settings(config), defaults)) + "\n"
+    return "\n".join(_lines(_settings(config), defaults, _stated(config), visible(config.origin))) + "\n"
+
+
+def _stated(model: BaseModel) -> dict[str, Any]:
+    """The keys that the file sets, those of tables with the keys in them."""
+    found: dict[str, Any] = {}
+    for name in model.model_fields_set:
+        value = getattr(model, name)
+        key = type(model).model_fields[name].alias or name
+        found[key] = _stated(value) if isinstance(value, BaseModel) else value
+    return found
 
 
 def _settings(config: Config) -> dict[str, Any]:
@@ -30,7 +43,13 @@ def _settings(config: Config) -> dict[str, Any]:
     return found | {"min-confidence": threshold(config.min_confidence)}
 
 
-def _lines(table: Mapping[str, Any], defaults: Mapping[str, Any], name: str = "") -> Iterator[str]:
+def _lines(
+    table: Mapping[str, Any],
+    defaults: Mapping[str, Any],
+    stated: Mapping[str, Any],
+    origin: str,
+    name: str = "",
+) -> Iterator[str]:
     """The settings of a table, tables last."""
     tables = {key: value for key, value in table.items() if isinstance(value, dict) and value}
     if name:
@@ -39,12 +58,15 @@ def _lines(table: Mapping[str, Any], defaults: Mapping[str, Any], name: str = ""
         if value is None:
             yield f"# {_key(key)}: the rules that are on by default"
         elif key not in tables and value != {}:
-            default = "  # default" if value == defaults.get(key) else ""
+            default = "" if value != defaults.get(key) else "  # default"
+            if default and key in stated:
+                default = f"  # set in {origin}; the default, too"
             yield f"{_key(key)} = {json.dumps(value, ensure_ascii=False)}{default}"
             if key == "min-confidence" and value:
                 yield (_LIFTED if is_lifted(value) else _OTHERS).format(**comment_conditions())
     for key, value in tables.items():
-        yield from _lines(value, defaults.get(key, {}), f"{name}.{_key(key)}" if name else _key(key))
+        inner = f"{name}.{_key(key)}" if name else _key(key)
+        yield from _lines(value, defaults.get(key, {}), stated.get(key, {}), origin, inner)
 
 
 def _key(key: str) -> str:

@@ -39,7 +39,8 @@ _EVAL_NAME = re.compile(
 )
 _TRAINING_NAME = re.compile(r"(^|_)(train|training|fit|pretrain|finetune|fine_tune)(_|$)", re.I)
 _EVAL_DATA = re.compile(
-    r"(^|_)(val|valid|validation|eval|evaluation|test|dev|predict)(_|$)|(val|test|eval)_?(loader|dl|iter|set)",
+    r"(^|_)(val|valid|validation|eval|evaluation|test|dev|predict)(_|$)|\((val|valid|validation|eval|evaluation|test|dev)_"
+    r"|(val|test|eval)_?(loader|dl|iter|set)",
     re.I,
 )
 _PASS_ON = frozenset(

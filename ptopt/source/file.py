@@ -171,14 +171,14 @@ class SourceFile:
         return [other.host.sends_result(call) for other, call in self.repository.callers(self, function)]
 
     def _frequency_elsewhere(self, function: FunctionNode) -> Frequency | None:
-        """How often other files call the function: the most frequent of the calls found."""
+        """How often other files call the function: the weightiest of the calls found."""
         found = [
             (other.frequencies.of(call), other.path)
             for other, call in self.repository.callers(self, function)
         ]
         if not found:
             return None
-        best, path = max(found, key=lambda pair: pair[0].often)
+        best, path = max(found, key=lambda pair: pair[0].weight)
         return Frequency(best.often, 0, f"{best.reason}, in {path}", best.in_worker, best.trains)
 
     def definition_of(self, call: ast.Call) -> tuple[SourceFile, FunctionNode] | None:

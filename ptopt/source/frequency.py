@@ -45,6 +45,11 @@ class Frequency:
     # What shows it of a function: "name", "class", "body", "callers", ..., or "" where nothing does.
     basis: str = ""
 
+    @property
+    def weight(self) -> tuple[bool, Often]:
+        """Which of several calls tells most of a function: one of a training step before those of workers and evaluations."""
+        return self.trains and not self.in_worker and self.often > Often.RARELY, self.often
+
 
 UNKNOWN = Frequency(Often.UNKNOWN)
 _WEAK = (Often.ONCE, Often.EVALUATION)  # a name alone says so: what the callers show counts more
@@ -230,17 +235,21 @@ class Frequencies:
         return None
 
     def _by_callers(self, function: FunctionNode, by_kind: Frequency | None) -> Frequency:
-        """The most frequent of the calls in this file; what it works on, where there is none."""
+        """The weightiest of the calls in this file, and in others where it has none or only workers make them; what it works
+        on, where none is found.
+        """
         best = UNKNOWN
         for call in self._calls.callers(function):
             outer = self.of(call)
-            if outer.often > best.often:
+            if outer.weight > best.weight:
                 best = outer
-        if best.often > Often.UNKNOWN:
+        elsewhere = self._elsewhere(function) if best.in_worker or best.often is Often.UNKNOWN else None
+        if elsewhere is not None and best.in_worker and not elsewhere.weight > best.weight:
+            elsewhere = None
+        if best.often > Often.UNKNOWN and elsewhere is None:
             complete = best.often <= Often.ONCE or ", through `" in best.reason
             reason = best.reason if complete else f"{best.reason}, through `{function.name}`"
             return Frequency(best.often, best.line, reason, best.in_worker, best.trains, "callers")
-        elsewhere = self._elsewhere(function)
         if elsewhere is not None and elsewhere.often > Often.UNKNOWN:
             return replace(elsewhere, basis="callers in other files")
         line, name = function.lineno, function.name
@@ -297,6 +306,9 @@ class Frequencies:
             return Frequency(Often.EPOCH, line, f"in each epoch of the loop at line {line}")
         if outer.in_worker:
             return Frequency(Often.ELEMENT, line, outer.reason, in_worker=True)
+        is_evaluation = self._context.is_eval_loop(loop)
+        if is_evaluation and outer.trains:  # every n steps
+            return Frequency(Often.EVALUATION, line, f"for each batch of the loop at line {line}")
         if outer.often >= Often.EVALUATION:
             layered = _LAYERS.search(text) or _STEPS.search(text)
             often = Often.LAYER if layered and outer.often < Often.ELEMENT else Often.ELEMENT
@@ -304,7 +316,7 @@ class Frequencies:
                 often, line, f"in each iteration of the loop at line {line}", trains=outer.trains
             )
         if isinstance(loop, (ast.For, ast.AsyncFor)):
-            if self._context.is_eval_loop(loop) or self._reads_batches(loop, text):
+            if is_evaluation or self._reads_batches(loop, text):
                 return Frequency(Often.EVALUATION, line, f"for each batch of the loop at line {line}")
             if self._values.of(loop.iter).kind in ("tensor", "tensors", "array"):
                 return Frequency(Often.ELEMENT, line, f"for each element of the loop at line {line}")

@@ -30,6 +30,7 @@ _COUNT_OF_DATA = re.compile(
 _LAST = re.compile(r"(^|_)(last|final)(_|$)", re.I)
 _DEEPEST_EXIT = 4  # conditions around an early exit that are looked through
 _EXITS = frozenset({"sys.exit", "exit", "quit", "os._exit"})
+_REPORTS = frozenset({"print", "warn", "warning", "error", "info", "critical"})
 _EXIT_NAMES = frozenset({"exit", "quit", "_exit"})
 _DEVICE_KINDS = ("is_cuda", "is_mps", "is_xpu")
 _LEAVING = (ast.Return, ast.Continue, ast.Break, ast.Raise)
@@ -91,14 +92,14 @@ class Guards:
         """What makes `node` run only now and then inside `stop` (default: its function), or None.
 
         A modulo test, a first or last iteration, a debug, logging or rank-0 switch, an exception handler, a
-        branch that leaves the loop, a value that is computed once and kept, an earlier `continue` on most iterations.
+        branch that leaves the loop or warns of a value out of bounds, a value that is computed once and kept, an earlier `continue` on most iterations.
         """
         for ancestor, child in self._index.ancestors(node):
             if isinstance(ancestor, ast.If) and child is not ancestor.test:
                 in_body = child in ancestor.body
                 if (
                     self._is_rare(ancestor.test, in_body)
-                    or (in_body and _leaves(ancestor.body))
+                    or (in_body and (_leaves(ancestor.body) or _warns(ancestor)))
                     or self._fills(ancestor, in_body)
                     or (in_body and self._fills_name(ancestor, stop))
                 ):
@@ -345,6 +346,22 @@ def _leaves(body: list[ast.stmt]) -> bool:
     if isinstance(last, (ast.Raise, ast.Break)):
         return True
     return _ends_program(last)
+
+
+def _warns(guard: ast.If) -> bool:
+    """`if x.max() > 1.0: print("out of range", x.max())`: what is always so, nobody has printed."""
+    computed = any(
+        isinstance(part, ast.Compare)
+        and isinstance(part.ops[0], (ast.Lt, ast.LtE, ast.Gt, ast.GtE))
+        and any(isinstance(node, ast.Call) for node in walk(part))
+        for part in (guard.test.values if isinstance(guard.test, ast.BoolOp) else [guard.test])
+    )
+    return computed and all(
+        isinstance(stmt, ast.Expr)
+        and isinstance(stmt.value, ast.Call)
+        and last_name(stmt.value.func) in _REPORTS
+        for stmt in guard.body
+    )
 
 
 def _ends_program(stmt: ast.stmt) -> bool:

@@ -360,8 +360,13 @@ def test_what_an_old_torch_has(audited: Auditor) -> None:
     assert states["tf32"] is ON
     assert states["compile"] is NONE
     assert {gap.key for gap in found.gaps}.isdisjoint({"compile", "fused_optimizer", "tf32"})
-    notes = audited({"train.py": script(), "requirements.txt": "torch==1.5.0\n"}).notes
-    assert any("torch==1.5.0" in note and "Mixed precision" in note for note in notes)
+    helper = (
+        "def attention(q, k, v):\n    scores = torch.matmul(q, k.transpose(-2, -1))\n"
+        "    return torch.matmul(torch.softmax(scores, -1), v)\n"
+    )
+    by_hand = script(after=helper, before="    attention(1, 2, 3)")
+    notes = audited({"train.py": by_hand, "requirements.txt": "torch==1.5.0\n"}).notes
+    assert any("torch==1.5.0" in note and "Attention" in note for note in notes)
     assert "torch.cuda.amp" in next(gap.action for gap in found.gaps if gap.key == "precision")
 
 

@@ -10,6 +10,7 @@ from ptopt.audit.advice import ADVICE
 from ptopt.audit.plan import plan
 from ptopt.audit.values import Audit, Gap, Level, Place, State
 from ptopt.audit.weigh import each_once
+from ptopt.findings import Impact
 from ptopt.report.audit import render
 from tests.audit.conftest import Auditor
 
@@ -184,3 +185,30 @@ def test_a_step_of_the_plan_stands_once_and_says_where(audited: Auditor) -> None
     assert [place.path for place in step.places] == ["net.py", "other.py", "third.py"]
     text = " ".join(render("terminal", dataclasses.replace(audit, plan=(phase,)), width=200).split())
     assert f"- {step.places[0]} and 2 other places: {finding.finding.rule} attention-by-hand:" in text
+
+
+@pytest.mark.parametrize(
+    ("gains", "said"),
+    [
+        (("time",), "; speeds up: the forward pass at"),
+        (("memory",), "; less memory for: the forward pass at"),
+        (("time", "memory"), "; speeds up: the forward pass; less memory for: the forward pass at"),
+        ((), "edit at"),
+    ],
+)
+def test_the_plan_says_of_a_finding_what_its_figures_say(
+    audited: Auditor, gains: tuple[str, ...], said: str
+) -> None:
+    audit = audited(repository())
+    (finding,) = (each for each in audit.findings if each.finding.name == "attention-by-hand")
+    figures = tuple(
+        Impact(gain, 1.1, 1.2, "the forward pass", "", "published", "https://example.org") for gain in gains
+    )
+    finding = dataclasses.replace(finding, finding=dataclasses.replace(finding.finding, impact=figures))
+    (line,) = [
+        line
+        for line in render("markdown", dataclasses.replace(audit, plan=plan((), (finding,)))).splitlines()
+        if "Effort:" in line
+    ]
+    assert said in line
+    assert ("speeds up" in line, "less memory" in line) == ("time" in gains, "memory" in gains)

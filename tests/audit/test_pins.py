@@ -230,6 +230,26 @@ def test_advice_asks_for_nothing_that_the_pinned_torch_lacks(audited: Auditor) -
         assert [added.name for added in lacking if added.is_named_in(gap.action)] == [], gap.key
 
 
+def test_what_the_pinned_torch_lacks_is_not_off(audited: Auditor) -> None:
+    code = TRAIN.replace("nn.Linear(512, 512)", "nn.Conv2d(3, 64, 3)")
+    for version, state in (("1.4.0", NOT_APPLICABLE), ("1.6.0", OFF)):
+        found = rows(audited, {"train.py": code, "requirements.txt": f"torch=={version}\n"})
+        assert (found["precision"].state, found["channels_last"].state) == (state, state)
+        assert found["cudnn_benchmark"].state is OFF
+    found = rows(audited, {"train.py": code, "requirements.txt": "torch==1.4.0\n"})
+    assert "torch has autocast since 1.6; the project needs torch==1.4.0" in found["precision"].detail
+    apex = code.replace("def main():", "def main(half=False):").replace(
+        "    for x, y in",
+        '    if half:\n            amp.initialize(net, optimizer, opt_level="O1")\n        for x, y in',
+    )
+    apex = "    from apex import amp\n" + apex
+    found = rows(audited, {"train.py": apex, "requirements.txt": "torch==1.4.0\n"})
+    assert (found["precision"].state, found["precision"].detail[:9]) == (
+        OFF,
+        "apex.amp,",
+    )  # it is there, switched off
+
+
 def test_what_advice_needs_is_looked_up_where_the_wheels_are_checked() -> None:
     """A measure whose text names something that older libraries lack says so."""
     for key, advice in ADVICE.items():

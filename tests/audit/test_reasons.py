@@ -144,3 +144,73 @@ def test_micro_batches_whose_backward_pass_is_in_a_function_are_decided_by_their
 def test_the_evidence_of_an_option_is_its_line_in_a_command_over_several(audited: Auditor) -> None:
     found = row(audited, "workers", {"run.sh": "python train.py \\\n  --logs ./logs/ \\\n  --workers 6\n"})
     assert [str(place) for place in found.evidence][-1] == "run.sh:3"
+
+
+OVERWRITTEN = """
+    import argparse
+    import json
+    import torch
+    from torch import nn
+    from torch.nn.parallel import DistributedDataParallel
+    from torch.utils.data import DataLoader
+
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.Linear(512, 512)
+
+        def forward(self, x):
+            return self.layers(x)
+
+
+    def train(h, a):
+        net = Net().cuda()
+        if h.num_gpus > 1:
+            net = DistributedDataParallel(net)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        for x, y in DataLoader(pairs(), num_workers=h.num_workers, pin_memory=a.pin):
+            loss = nn.functional.mse_loss(net(x.cuda()), y.cuda())
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+
+    def main():
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--pin", default=True, type=bool)
+        a = parser.parse_args()
+        with open("config.json") as f:
+            h = AttrDict(json.load(f))
+        if torch.cuda.is_available():
+            h.num_gpus = torch.cuda.device_count()
+        {written}
+        train(h, a)
+
+
+    if __name__ == "__main__":
+        main()
+"""
+CONFIG = '{"num_gpus": 0, "num_workers": 4, "batch_size": 16}'
+
+
+def _overwritten(audited: Auditor, written: str = "pass") -> dict[str, Measure]:
+    code = OVERWRITTEN.replace("{written}", written)
+    (entry,) = audited({"train.py": code, "config.json": CONFIG}).entries
+    return {measure.key: measure for measure in entry.measures}
+
+
+def test_a_setting_that_the_script_overwrites_is_not_the_one_of_the_file(audited: Auditor) -> None:
+    found = _overwritten(audited)["distributed"]
+    assert found.state is State.ON
+    (line,) = [n for n, text in enumerate(OVERWRITTEN.splitlines(), 1) if "h.num_gpus =" in text]
+    assert [str(place) for place in found.evidence][1:] == [f"train.py:{line}"]
+
+
+def test_what_overwrites_a_setting_or_an_option_decides(audited: Auditor) -> None:
+    found = _overwritten(audited)
+    assert (found["workers"].detail, found["pin_memory"].state) == ("`num_workers` is 4 (`num_workers` of config.json)", State.ON)  # fmt: skip
+    found = _overwritten(audited, 'h["num_workers"] = 0; a.pin = False')
+    assert (found["workers"].state, found["pin_memory"].state) == (State.OFF, State.OFF)
+    other = _overwritten(audited, "other.num_workers = 0; other.pin = False")
+    assert (other["workers"].state, other["pin_memory"].state) == (State.ON, State.ON)

@@ -10,7 +10,10 @@ import pytest
 from ptopt.report.audit import FORMATS
 from tests.cli.command import TRAIN, run
 
-MAIN = TRAIN + "\n\nif __name__ == '__main__':\n    train(model, loader, optimizer)\n"
+MAIN = (
+    TRAIN
+    + "\n\nif __name__ == '__main__':\n    model = nn.Linear(512, 512)\n    train(model, loader, optimizer)\n"
+)
 
 
 @pytest.fixture

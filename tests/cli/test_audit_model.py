@@ -14,7 +14,10 @@ pytest.importorskip("urllib3")
 from tests.cli.command import TRAIN, run
 from tests.model.backends.fake_server import FakeServer, Reply, chat, serving
 
-MAIN = TRAIN + "\n\nif __name__ == '__main__':\n    train(model, loader, optimizer)\n"
+MAIN = (
+    TRAIN
+    + "\n\nif __name__ == '__main__':\n    model = nn.Linear(512, 512)\n    train(model, loader, optimizer)\n"
+)
 CHANGE = {"state": "on", "because": "<b>It</b> says so.", "evidence": ["train.py:8"], "agrees": False}
 
 

@@ -40,6 +40,15 @@ def test_config_show_prints_what_a_run_would_use(checkout: Path, monkeypatch: py
     assert "\nbudget = 3\n" in run("config", "show", again).stdout
 
 
+def test_show_says_that_the_file_sets_a_setting_to_its_default(tmp_path: Path) -> None:
+    (tmp_path / ".ptopt.toml").write_text("budget = 5\n[pull-requests]\nmax-files = 300\n")
+    shown = run("config", "show", tmp_path).stdout
+    said = "  # set in .ptopt.toml; the default, too\n"
+    assert f"\nbudget = 5{said}" in shown and f"\nmax-files = 300{said}" in shown
+    assert shown.count(said) == 2
+    assert "\nmax-lines = 20000  # default\n" in shown
+
+
 def test_config_of_a_file_of_code_asks_for_a_configuration_file(tmp_path: Path) -> None:
     code = tmp_path / "train.py"
     code.write_text("import torch\n")

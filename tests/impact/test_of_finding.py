@@ -123,6 +123,15 @@ def test_a_share_of_the_training_step_is_claimed_only_where_something_trains(rul
         assert len(both[rule]) <= len(_claimed(TRAINING)[rule])
 
 
+def test_an_evaluation_between_the_steps_has_no_share_of_the_training_step() -> None:
+    within = TRAINING.replace(
+        "        torch.cuda.empty_cache()\n        print(loss.item())\n",
+        "        if step % 100 == 0:\n            for batch in val_loader:\n"
+        "                score = model(batch.cuda()).mean()\n                total += score.item()\n",
+    )
+    assert "the training step" not in _claimed(within)["item-every-step"]
+
+
 def test_library_code_that_trains_nothing_gets_no_share_of_a_training_step() -> None:
     assert "item-every-step" in _claimed(LIBRARY)
     assert "the training step" not in _claimed(LIBRARY)["item-every-step"]

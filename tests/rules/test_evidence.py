@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ptopt.rules import find_rule
 from ptopt.rules.engine import run
+from ptopt.rules.examples import as_file
 from ptopt.source.file import SourceFile
 from tests.rules.messages import messages
 
@@ -81,3 +82,46 @@ def test_the_batches_of_an_evaluation_behind_a_guard_still_count() -> None:
                     total += F.mse_loss(model(x.cuda()), y.cuda()).item()
     """
     assert messages("item-every-step", evaluation)
+
+
+EVALUATES_WITHIN = """
+    train_loader = DataLoader(data, batch_size=16, num_workers=4, pin_memory=True)
+    val_loader = DataLoader(held_out, batch_size=1, num_workers=1, pin_memory={pinned})
+    for step, batch in enumerate(train_loader):
+        x, y = batch
+        loss = F.l1_loss(model(x.to(device, non_blocking=True)), y.to(device, non_blocking=True))
+        loss.backward()
+        optimizer.step()
+        if step % 1000 == 0:
+            with torch.no_grad():
+                for batch in val_loader:
+                    x, y = batch
+                    error = F.l1_loss(model(x.to(device)), y.to(device, non_blocking=True))
+"""
+
+
+def test_a_copy_in_a_loop_within_a_loop_is_of_the_inner_loader() -> None:
+    (message,) = messages("blocking-copy-from-pinned-loader", EVALUATES_WITHIN.format(pinned=True))
+    line = next(
+        n for n, text in enumerate(as_file(EVALUATES_WITHIN).splitlines(), 1) if "val_loader =" in text
+    )
+    assert f"The loader at line {line} pins" in message
+    assert not messages("blocking-copy-from-pinned-loader", EVALUATES_WITHIN.format(pinned=False))
+
+
+def test_what_a_freed_graph_leaves_is_not_sized_without_knowing_it() -> None:
+    (message,) = messages(
+        "metric-keeps-graph",
+        """
+        def train(model, loader, optimizer):
+            losses = []
+            for x, y in loader:
+                loss = F.mse_loss(model(x), y)
+                loss.backward()
+                optimizer.step()
+                losses.append(loss)
+            return losses
+        """,
+    )
+    assert "a little memory for each step" in message
+    assert "byte" not in message

@@ -9,6 +9,7 @@ import pytest
 
 from ptopt.source.file import SourceFile
 from ptopt.source.frequency import Frequency, Often
+from ptopt.source.repository import Repository
 
 HEADER = "import torch\nfrom torch import nn, Tensor\nfrom torch.utils.data import Dataset, DataLoader\n\n"
 
@@ -38,6 +39,9 @@ for epoch in range(9):
         (TRAINING.format(epoch="here()", step="pass"), Often.EPOCH),
         (TRAINING.format(epoch="pass", step="here()"), Often.STEP),
         (TRAINING.format(epoch="pass", step="if i % 10 == 0: here()"), Often.RARELY),
+        (TRAINING.format(epoch="pass", step="if x.abs().max() > 1: print(here())"), Often.RARELY),
+        (TRAINING.format(epoch="pass", step="if x.abs().max() > 1: y = here()"), Often.STEP),
+        (TRAINING.format(epoch="pass", step="if self.monitors: print(here())"), Often.STEP),
         ("class Net(nn.Module):\n    def __init__(self):\n        here()", Often.ONCE),
         ("class Net(nn.Module):\n    def forward(self, x):\n        here()", Often.STEP),
         (
@@ -78,3 +82,74 @@ def test_the_reason_names_one_function_on_the_way() -> None:
     found = _of(f"{chain}def f4(a):\n    here()\n\ndef training_step(self, batch):\n    f0(batch)\n")
     assert found.often is Often.STEP
     assert found.reason.count("through") == 1
+
+
+@pytest.mark.parametrize("data", ["val_loader", "enumerate(validation_loader)", "tqdm(test_data)"])
+def test_an_evaluation_within_a_step_is_no_part_of_it(data: str) -> None:
+    found = _of(
+        "for x in loader:\n    model(x).backward()\n    optimizer.step()\n    if step % 1000 == 0:\n"
+        f"        for y in {data}:\n            here()"
+    )
+    assert (found.often, found.trains) == (Often.EVALUATION, False)
+
+
+@pytest.mark.parametrize("data", ["device_blocks", "enumerate(val)", "evaluate(x)"])
+def test_what_is_no_evaluation_within_a_step_is_part_of_it(data: str) -> None:
+    found = _of(
+        f"for x in loader:\n    for y in {data}:\n        here()\n    model(x).backward()\n    optimizer.step()"
+    )
+    assert (found.often > Often.EVALUATION, found.trains) == (True, True)
+
+
+ROWS = """
+class Rows(Dataset):
+    def __getitem__(self, i):
+        return spectrogram(self.rows[i])
+"""
+SPECTROGRAM = "def spectrogram(y):\n    here()\n    return y\n"
+TRAINS = """from {module} import spectrogram
+
+def train(model, loader, val_loader, optimizer):
+    for x in loader:
+        loss = (spectrogram(model(x)) - x).abs().mean()
+        loss.backward()
+        optimizer.step()
+"""
+EVALUATES = """from {module} import spectrogram
+
+def evaluate(model, val_loader):
+    for x in val_loader:
+        for y in x:
+            print(spectrogram(y))
+"""
+
+
+def _across(code: str, **others: str) -> Frequency:
+    files = {
+        f"{name}.py": (HEADER + textwrap.dedent(text.replace("{module}", "audio"))).encode()
+        for name, text in {"audio": code, **others}.items()
+    }
+    file = SourceFile.parse("audio.py", files["audio.py"], repository=Repository(files))
+    call = next(c for c in file.calls_named("here"))
+    return file.frequencies.of(call)
+
+
+def test_a_function_of_workers_that_the_step_calls_too_is_part_of_the_step() -> None:
+    found = _across(SPECTROGRAM + ROWS, train=TRAINS)
+    assert (found.often, found.trains, found.in_worker) == (Often.STEP, True, False)
+    assert found.reason.endswith(", in train.py")
+    rows = "from audio import spectrogram\n" + ROWS
+    found = _across(SPECTROGRAM, rows=rows, train=TRAINS)
+    assert (found.often, found.in_worker) == (Often.STEP, False)
+
+
+def test_the_training_is_named_before_an_evaluation_of_more_iterations() -> None:
+    for order in ({"a": EVALUATES, "train": TRAINS}, {"train": TRAINS, "z": EVALUATES}):
+        assert _across(SPECTROGRAM, **order).reason.endswith(", in train.py")
+    here = EVALUATES.replace("from {module} import spectrogram", "")
+    training = TRAINS.replace("from {module} import spectrogram", "")
+    assert _across(SPECTROGRAM + here + training).trains
+
+
+def test_a_function_of_workers_that_an_evaluation_calls_too_stays_theirs() -> None:
+    assert _across(SPECTROGRAM + ROWS, evaluate=EVALUATES).in_worker

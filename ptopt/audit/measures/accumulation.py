@@ -49,7 +49,7 @@ def accumulation(setup: Setup) -> Measure:
             key, title, State.UNKNOWN, f"the configuration of {setup.framework} sets it", setup.where()
         )
     return setup.decide(
-        key, title, found, "each backward pass is followed by a step of the optimizer", blind=setup.blind
+        key, title, found, "each backward pass is followed by a step of the optimizer", blind=setup.blind_loop
     )
 
 

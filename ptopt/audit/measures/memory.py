@@ -88,7 +88,9 @@ def channels_last(setup: Setup) -> Measure:
     ]
     if found:
         return setup.decide(key, title, found, "")
-    return _for_convolutions(setup, key, title, "convolutions run in the default memory format")
+    measure = _for_convolutions(setup, key, title, "convolutions run in the default memory format")
+    lacking = setup.lacking("torch.channels_last") if measure.state is State.OFF else ""
+    return setup.not_applicable(key, title, lacking) if lacking else measure
 
 
 def _sees_layers(setup: Setup) -> bool:

@@ -92,6 +92,8 @@ def padding(setup: Setup) -> Measure:
         return Measure(
             key, title, State.UNKNOWN, "text is tokenised; how it is padded was not found", setup.where()
         )
+    if setup.missing:
+        return Measure(key, title, State.UNKNOWN, f"no tokenised text seen; {setup.missing}")
     return setup.not_applicable(key, title, "no tokenised text seen")
 
 

@@ -57,8 +57,10 @@ def mixed_precision(setup: Setup) -> Measure:
     if setup.framework in ("DeepSpeed", "Colossal-AI"):
         blind = f"the configuration of {setup.framework} sets it"
     blind = blind or _named(setup)
+    absent = "float32 throughout: no autocast, no half-precision model"
+    lacking = setup.lacking("torch.cuda.amp", "autocast")
     return setup.decide(
-        key, title, _autocasts(setup), "float32 throughout: no autocast, no half-precision model", blind=blind
+        key, title, _autocasts(setup), absent, blind=blind, lacking=lacking and f"float32; {lacking}"
     )
 
 

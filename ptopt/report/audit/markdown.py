@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ptopt.audit.values import Audit, EntryPoint, Gap, Level, Weighed
+from ptopt.audit.values import Audit, EntryPoint, Gap, Level, Step, Weighed
 from ptopt.findings import Impact
 from ptopt.report.audit.cells import in_cells
 from ptopt.report.audit.text import (
@@ -123,9 +123,14 @@ def _plan(audit: Audit) -> Iterator[str]:
         for step in phase.steps:
             lines.append(f"1. {markdown_text(in_brief(step))}")
             at = f" at {', '.join(code_span(str(p)) for p in step.places)}" if step.places else ""
-            lines.append(f"   - Effort: {step.effort}; speeds up: {markdown_text(step.speeds_up)}{at}")
+            lines.append(f"   - Effort: {step.effort}{markdown_text(_effect(step))}{at}")
         yield "\n".join(lines)
     yield "\n".join(f"> {markdown_text(note)}" for note in audit.notes)
+
+
+def _effect(step: Step) -> str:
+    faster = f"; speeds up: {step.speeds_up}" if step.speeds_up else ""
+    return faster + (f"; less memory for: {step.less_memory}" if step.less_memory else "")
 
 
 def _entry(entries: Sequence[EntryPoint], number: int, of: int) -> Iterator[str]:

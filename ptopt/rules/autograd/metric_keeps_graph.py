@@ -311,7 +311,7 @@ def _kept(node: ast.AST, target: ast.expr, value: ast.expr, file: SourceFile) ->
         node,
         f"`{path}` keeps the autograd graph of every step, because {quote(file, value)} still carries it"
         + (
-            ": `backward()` freed what it saved, and its nodes stay, some kilobytes a step. "
+            ": `backward()` freed what it saved, and its nodes stay: a little memory for each step. "
             if freed
             else ", with all activations of the steps that no `backward()` ran through. "
         )

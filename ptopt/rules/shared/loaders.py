@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ptopt.rules.shared.moves import move_of
+from ptopt.rules.shared.moves import Move, move_of
 from ptopt.source.calls import last_name
 from ptopt.source.file import SourceFile, remembered
 from ptopt.source.index import FUNCTIONS, FunctionNode, own_nodes, walk
@@ -375,6 +375,27 @@ def batch_names(loop: ast.For) -> frozenset[str]:
         elif isinstance(node, ast.comprehension) and root_name(node.iter) in names:
             names.update(n.id for n in walk(node.target) if isinstance(n, ast.Name))
     return frozenset(names)
+
+
+def batch_moves(loop: ast.For, file: SourceFile) -> Iterator[Move]:
+    """Moves to a device of tensors of the loop's batch; not those of a batch that a loop within it reads."""
+    names = batch_names(loop)
+    for node in own_nodes(loop):
+        move = move_of(node, file)
+        if move is not None and root_name(move.tensor) in names and not _of_inner_batch(move, loop, file):
+            yield move
+
+
+def _of_inner_batch(move: Move, loop: ast.For, file: SourceFile) -> bool:
+    """Is it of the batch of a loop within `loop` that reads something else, such as a validation every n steps?"""
+    for inner in file.index.loops_of(move.call):
+        if inner is loop:
+            return False
+        if isinstance(inner, ast.For) and root_name(move.tensor) in batch_names(inner):
+            read = {node.id for node in walk(inner.iter) if isinstance(node, ast.Name)}
+            if not read & batch_names(loop):
+                return True
+    return False
 
 
 def _parts(value: ast.expr) -> set[str]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from ptopt.rules.base import SourceFile, is_literal
 from ptopt.rules.shared.loaders import (
     Loader,
+    batch_moves,
     batch_names,
     batches_move_by_framework,
     hands_out,
@@ -17,7 +18,7 @@ from ptopt.rules.shared.loaders import (
     readings,
     root_name,
 )
-from ptopt.rules.shared.moves import Move, move_of
+from ptopt.rules.shared.moves import Move
 from ptopt.source.file import remembered
 from ptopt.source.index import own_nodes
 
@@ -78,9 +79,4 @@ def _hands_on(loop: ast.For, file: SourceFile) -> bool:
 @remembered
 def _move_in(loop: ast.For, file: SourceFile) -> Move | None:
     """The first move of a tensor of the batch."""
-    names = batch_names(loop)
-    for node in own_nodes(loop):
-        move = move_of(node, file)
-        if move is not None and root_name(move.tensor) in names:
-            return move
-    return None
+    return next(batch_moves(loop, file), None)

@@ -16,9 +16,8 @@ from ptopt.rules.base import (
     is_literal,
     quote,
 )
-from ptopt.rules.shared.loaders import batch_names, batches_move_by_framework, loader_of, readings, root_name
-from ptopt.rules.shared.moves import Move, move_of
-from ptopt.source.index import own_nodes
+from ptopt.rules.shared.loaders import batch_moves, batches_move_by_framework, loader_of, readings
+from ptopt.rules.shared.moves import Move
 
 
 class BlockingCopyFromPinnedLoader(Rule):
@@ -190,12 +189,8 @@ class BlockingCopyFromPinnedLoader(Rule):
 
 def _blocking_moves(loop: ast.For, file: SourceFile) -> Iterator[Move]:
     """Moves of tensors of the batch. `batch.to(device)` on the batch as a whole may be a method of its own class."""
-    names = batch_names(loop)
     whole = loop.target.id if isinstance(loop.target, ast.Name) else ""
-    for node in own_nodes(loop):
-        move = move_of(node, file)
-        if move is None or move.non_blocking or root_name(move.tensor) not in names:
-            continue
-        if isinstance(move.tensor, ast.Name) and move.tensor.id == whole:
+    for move in batch_moves(loop, file):
+        if move.non_blocking or (isinstance(move.tensor, ast.Name) and move.tensor.id == whole):
             continue
         yield move

@@ -60,7 +60,7 @@ def audit_of(text: str, scripts: int = 2) -> Audit:
             Gap("tf32", "TF32", level, "Do it.", "it is old", (text,), (place,), (impact,)) for level in Level
         ),
         good=(Good("torch.compile", (text,), (text, text)),),
-        plan=(Phase("Next", "an hour", (Step(text, "a flag", text, (impact,), (place,)),)),),
+        plan=(Phase("Next", "an hour", (Step(text, "a flag", text, text, (impact,), (place,)),)),),
         notes=("Ranges overlap.",),
         not_judged=(text,),
         not_reviewed=(NotReviewed(text, text),),

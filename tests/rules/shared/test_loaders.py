@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 
-from ptopt.rules.shared.loaders import batch_names, loader_of, makes_device_items, readings
+from ptopt.rules.shared.loaders import batch_moves, batch_names, loader_of, makes_device_items, readings
 from ptopt.source.file import SourceFile
 from ptopt.source.repository import Repository
 
@@ -145,3 +145,21 @@ def test_items_lie_on_the_device_by_a_class_of_another_file(made: str, item: str
 
     assert on_device(data)
     assert not on_device(data.replace(item, "torch.load(self.paths[i])"))
+
+
+def test_moves_of_a_batch_are_those_of_its_own_loop() -> None:
+    file = _file(
+        """
+        for batch in train_loader:
+            x, y = batch
+            a = x.to(device)
+            for name in batch:
+                b = batch[name].to(device)
+            for batch in val_loader:
+                x, y = batch
+                c = x.to(device)
+        """
+    )
+    outer, _, inner = file.index.of_type(ast.For)
+    assert [move.call.lineno for move in batch_moves(outer, file)] == [5, 7]
+    assert [move.call.lineno for move in batch_moves(inner, file)] == [10]
