@@ -82,7 +82,7 @@ def audit_of(
         facts, naming=Naming({path: data for path, data in files.items() if may_name(path)}, whole=True)
     )
     sure = threshold(config.min_confidence)
-    broad = config.model_copy(update={"min_confidence": sure * _BELOW})
+    broad = config.at_least(sure * _BELOW)
     known = with_surroundings(facts, files)
     found = aside(functools.partial(training_scripts, files, known), len(files))
     whole = [whole_file(path, data) for path, data in files.items() if is_reviewable(path)]
