@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ptopt.change import ChangedFile, whole_file
 from ptopt.findings import Edit, Finding, Review, Safety
-from ptopt.pathkind import is_config
+from ptopt.pathkind import is_config, is_notebook
 from ptopt.source.decode import decode_python
 from ptopt.suppress import add_suppressions, add_to_config
 from ptopt.syntax import ParseError
@@ -114,7 +114,7 @@ def _follow(origin: list[int], text: str, edits: Sequence[Edit]) -> None:
 
 def _is_unbroken(file: ChangedFile) -> bool:
     """Is it a notebook with several lines of code on one line of the file?"""
-    if not file.path.endswith(".ipynb"):
+    if not is_notebook(file.path):
         return False
     from ptopt.source.notebook import parse_notebook
 
@@ -126,7 +126,7 @@ def _is_unbroken(file: ChangedFile) -> bool:
 
 def _text(path: str, data: bytes) -> str:
     """The text that fixes edit: in a notebook, its code."""
-    if not path.endswith(".ipynb"):
+    if not is_notebook(path):
         return decode_python(data)[0]
     from ptopt.notebook_edits import reviewed
 
@@ -140,7 +140,7 @@ def suppress_file(file: ChangedFile, review: Callable[[ChangedFile], Review], re
     """
     before = file.head or b""
     found = review(file).findings
-    if not found or file.path.endswith((".ipynb", ".json")):
+    if not found or is_notebook(file.path) or file.path.endswith(".json"):
         return FixedFile(file.path, before, before, (), found)
     text, encoding = decode_python(before)
     places = [(finding.span.start, finding.name) for finding in found]
@@ -156,7 +156,7 @@ def suppress_file(file: ChangedFile, review: Callable[[ChangedFile], Review], re
 
 def _apply(path: str, data: bytes, edits: Sequence[Edit]) -> bytes:
     """The file after the edits; as it is where a notebook cannot be written so."""
-    if path.endswith(".ipynb"):
+    if is_notebook(path):
         from ptopt.notebook_edits import NotebookEditError, edited_notebook
 
         try:

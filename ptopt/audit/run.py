@@ -11,7 +11,7 @@ from ptopt.audit.audit import Scripts, audit, training_scripts
 from ptopt.audit.values import Audit, EntryPoint, Level, ModelReading
 from ptopt.change import ChangedFile, whole_file
 from ptopt.findings import Condition
-from ptopt.pathkind import is_reviewable
+from ptopt.pathkind import is_notebook, is_reviewable
 from ptopt.project.around import Neighbours
 from ptopt.project.naming import Naming, may_name
 from ptopt.project.surroundings import with_surroundings
@@ -131,4 +131,4 @@ def _cells(
     """The lines of the notebooks that train or have a finding, by cell."""
     paths = {path for entry in scripts.entries for path in (entry.path, *entry.modules)}
     paths |= {finding.path for finding in review.findings}
-    return {path: cell_lines(files[path]) for path in paths if path.endswith(".ipynb") and path in files}
+    return {path: cell_lines(files[path]) for path in paths if is_notebook(path) and path in files}

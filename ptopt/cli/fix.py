@@ -17,6 +17,7 @@ from click.core import ParameterSource
 from ptopt.cli.files import progress, stream, write_to
 from ptopt.cli.options import Settings, Stdin, baseline_option, paths_options, settings_options
 from ptopt.cli.output import colored, fixed_rules, name_broken, path_from_here, write
+from ptopt.pathkind import is_notebook
 
 if TYPE_CHECKING:
     from ptopt.change import ChangedFile
@@ -279,7 +280,7 @@ def _write_diff(result: FixedFile) -> None:
     from ptopt.report.text import visible
     from ptopt.source.decode import decode_python
 
-    notebook = result.path.endswith(".ipynb")
+    notebook = is_notebook(result.path)
     lines = [line for name, old, new in _versions(result) for line in _diff(name, old, new)]
     if not sys.stdout.isatty():
         click.echo(b"".join(lines), nl=False)
@@ -293,7 +294,7 @@ def _write_diff(result: FixedFile) -> None:
 
 def _versions(result: FixedFile) -> Iterator[tuple[str, bytes, bytes]]:
     """What is compared: the file, or each cell that was changed in a notebook, with its name."""
-    if not result.path.endswith(".ipynb"):
+    if not is_notebook(result.path):
         yield result.path, result.before, result.after
         return
     from ptopt.notebook_edits import code_of_cells
