@@ -163,6 +163,7 @@ class Config(BaseModel):
 
     _origin: str = PrivateAttr("")
     _asked: frozenset[str] = PrivateAttr(frozenset())
+    _usual: tuple[float | None] | None = PrivateAttr(None)
 
     @property
     def origin(self) -> str:
@@ -185,6 +186,17 @@ class Config(BaseModel):
         copy = self.model_copy()
         copy._asked = frozenset(rules)
         return copy
+
+    def at_least(self, confidence: float) -> Config:
+        """The same settings for somebody who asks for the findings of this confidence, once."""
+        copy = self.model_copy(update={"min_confidence": confidence})
+        copy._usual = (self.min_confidence,)
+        return copy
+
+    @property
+    def usual_min_confidence(self) -> float | None:
+        """That of the settings, whatever somebody asks for once."""
+        return self.min_confidence if self._usual is None else self._usual[0]
 
     @property
     def asked(self) -> frozenset[str]:

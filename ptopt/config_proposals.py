@@ -61,7 +61,7 @@ def propose_config(
 ) -> tuple[list[Proposal], list[Proposal]]:
     """The proposals (`change` None: the whole file is under review), and those whose confidence is below the `floor`.
 
-    `least` is the confidence that a comment needs. Of the rules that `asked` names, everything is a proposal.
+    `least` is the confidence that a comment usually needs. Of the rules that `asked` names, everything is a proposal.
     """
     proposals: list[Proposal] = []
     unlikely: list[Proposal] = []
@@ -99,7 +99,7 @@ def propose_config(
             assumes=assumptions(rule, file.facts),
             reasons=_reasons(why, own, in_use),
             stated=round(confidence, 2),
-            missed=() if confidence >= least else (Condition.CONFIDENCE,),
+            missed=() if proposed and confidence >= least else (Condition.CONFIDENCE,),
         )
         silenced_by = suppressions.matching(rule.keys(), span.start, span.end)
         # Different settings are different matters: each is a comment of its own.

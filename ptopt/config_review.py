@@ -11,9 +11,9 @@ from ptopt.configs.file import load
 from ptopt.configs.values import Refused
 from ptopt.file_result import FileResult
 from ptopt.findings import NotReviewed
-from ptopt.left_out import comment_threshold
 from ptopt.pathkind import is_config_for_sure
 from ptopt.project.facts import ProjectFacts
+from ptopt.ranker.model import threshold
 from ptopt.rules import config_rules
 from ptopt.rules.configs import ConfigRule
 from ptopt.suppress import Suppressions, find_in_config
@@ -50,7 +50,7 @@ def inspect_config(
         change,
         floor,
         suppressions,
-        least=comment_threshold(config),
+        least=threshold(config.usual_min_confidence),
         asked=config.asked,
     )
     spans = [(rule.keys(), read.span(problem.start, problem.end)) for rule, problem in found]

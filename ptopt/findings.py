@@ -327,6 +327,7 @@ class Review:
     )  # notebook saved without line breaks -> line of a finding, as if it had them -> line on disk
     in_baseline: tuple[Finding, ...] = ()  # each place that the baseline lists
     left_out: LeftOut | None = None  # what the ranker left out; None where nothing
+    conditions: Mapping[Condition, float] = field(default_factory=dict)  # what a comment usually needs
     asked: frozenset[str] = frozenset()  # rules of which everything is shown, because the user named them
     compared: str = ""  # what the change was taken from, where git gave it: `origin/main...working tree`
     fix_arguments: str = ""  # with which `ptopt fix` applies the fixes that are shown

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ptopt.change import ChangedFile, whole_file
 from ptopt.findings import Edit, Finding, Review, Safety
-from ptopt.pathkind import is_config
+from ptopt.pathkind import is_config, is_notebook
 from ptopt.source.decode import decode_python
 from ptopt.suppress import add_suppressions, add_to_config
 from ptopt.syntax import ParseError
@@ -47,13 +47,13 @@ def fix_file(
     *,
     unsafe: bool,
     most_rounds: int | None = None,
-    shown: frozenset[Spot] | None = None,
+    shown: Callable[[bytes], frozenset[Spot]] | None = None,
 ) -> FixedFile:
     """Apply the safe fixes (and the unsafe ones) until none is left. Encoding and newlines stay.
 
     A fix moves what stands behind it, so the file is reviewed again after each one. What appears only once other fixes are
-    made is fixed after them, in a round of its own. The first round fixes only what is among `shown`, if given; nothing
-    in a notebook saved without line breaks, whose lines tell no findings apart.
+    made is fixed after them, in a round of its own. With `shown` a round fixes only what it gives of the version of the
+    file that the round starts from; nothing in a notebook saved without line breaks, whose lines tell no findings apart.
     """
     allowed = {Safety.SAFE, Safety.UNSAFE} if unsafe else {Safety.SAFE}
     before = data = start = file.head or b""
@@ -62,8 +62,8 @@ def fix_file(
     places: set[Spot] = set()  # of this round, in `start`
     known: Collection[Spot] = ()
     origin: list[int] = []  # line -> line of `start` that it came from
-    if shown and _is_unbroken(file):
-        shown = frozenset()
+    if shown is not None and _is_unbroken(file):
+        shown = _nothing
 
     def spot(finding: Finding) -> Spot:
         line = finding.span.start
@@ -79,7 +79,7 @@ def fix_file(
                 rounds.append(Round(start, frozenset(places)))
             start, places = data, set()
             origin = list(range(1, _text(file.path, data).count("\n") + 2)) if ready else []
-            known = shown if shown is not None and not rounds else frozenset(map(spot, findings))
+            known = frozenset(map(spot, findings)) if shown is None else shown(data) if ready else ()
             chosen = [(finding, edits) for finding, edits in ready if spot(finding) in known]
         finding, edits = min(chosen, key=lambda pair: pair[0].sort_key(), default=(None, ()))
         after = data if finding is None else _apply(file.path, data, edits)
@@ -92,6 +92,10 @@ def fix_file(
         fixed.append(finding)
         data = after
         seen.add(data)
+
+
+def _nothing(data: bytes) -> frozenset[Spot]:
+    return frozenset()
 
 
 def _follow(origin: list[int], text: str, edits: Sequence[Edit]) -> None:
@@ -110,7 +114,7 @@ def _follow(origin: list[int], text: str, edits: Sequence[Edit]) -> None:
 
 def _is_unbroken(file: ChangedFile) -> bool:
     """Is it a notebook with several lines of code on one line of the file?"""
-    if not file.path.endswith(".ipynb"):
+    if not is_notebook(file.path):
         return False
     from ptopt.source.notebook import parse_notebook
 
@@ -122,7 +126,7 @@ def _is_unbroken(file: ChangedFile) -> bool:
 
 def _text(path: str, data: bytes) -> str:
     """The text that fixes edit: in a notebook, its code."""
-    if not path.endswith(".ipynb"):
+    if not is_notebook(path):
         return decode_python(data)[0]
     from ptopt.notebook_edits import reviewed
 
@@ -136,7 +140,7 @@ def suppress_file(file: ChangedFile, review: Callable[[ChangedFile], Review], re
     """
     before = file.head or b""
     found = review(file).findings
-    if not found or file.path.endswith((".ipynb", ".json")):
+    if not found or is_notebook(file.path) or file.path.endswith(".json"):
         return FixedFile(file.path, before, before, (), found)
     text, encoding = decode_python(before)
     places = [(finding.span.start, finding.name) for finding in found]
@@ -152,7 +156,7 @@ def suppress_file(file: ChangedFile, review: Callable[[ChangedFile], Review], re
 
 def _apply(path: str, data: bytes, edits: Sequence[Edit]) -> bytes:
     """The file after the edits; as it is where a notebook cannot be written so."""
-    if path.endswith(".ipynb"):
+    if is_notebook(path):
         from ptopt.notebook_edits import NotebookEditError, edited_notebook
 
         try:

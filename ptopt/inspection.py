@@ -12,11 +12,10 @@ from ptopt.change import ChangedFile
 from ptopt.file_result import FileResult
 from ptopt.findings import NotReviewed
 from ptopt.launch_scripts import unread_script
-from ptopt.left_out import comment_threshold
 from ptopt.parse_check import ParseCheck
 from ptopt.pathkind import PYTHON, is_config
 from ptopt.proposals import MOST_PLACES, Fixes, Proposal, Unlikely, left_out, propose
-from ptopt.ranker.model import is_lifted, threshold
+from ptopt.ranker.model import comment_conditions, is_lifted, threshold
 from ptopt.ranking import joined
 from ptopt.rules import rules
 from ptopt.rules.base import Rule
@@ -121,7 +120,8 @@ class _Inspector:
         self._unasked = unasked
         judged = calibration.floor if calibration is not None and calibration.floor is not None else 1.0
         self._floor = min(inspection.floor, judged, threshold(config.min_confidence))
-        self._least = comment_threshold(config)
+        self._conditions = comment_conditions(config.min_confidence)
+        self._usual = comment_conditions(config.usual_min_confidence)
         self._lifted = is_lifted(config.min_confidence)
 
     def inspect(self, file: ChangedFile | NotReviewed) -> FileResult | None:
@@ -194,7 +194,7 @@ class _Inspector:
         self, source: SourceFile, unlikely: Sequence[Unlikely], suppressions: Suppressions
     ) -> tuple[Proposal, ...]:
         with limited(COUNT_WORK):  # what is only counted takes nothing from what is reviewed
-            found = tuple(left_out(source, unlikely, self._least, suppressions))
+            found = tuple(left_out(source, unlikely, self._conditions, suppressions))
         return tuple(p.with_baseline(self._baseline) for p in found)
 
     def _enabled(self, rule: Rule, path: str) -> bool:
@@ -227,7 +227,7 @@ class _Inspector:
             suppressions=suppressions,
             unlikely=unlikely,
             places=places,
-            least=self._least,
+            conditions=self._usual,
             lifted=self._lifted,
             asked=self._config.asked,
         )

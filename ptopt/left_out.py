@@ -8,16 +8,11 @@ from typing import TYPE_CHECKING
 
 from ptopt.file_result import FileResult
 from ptopt.findings import Condition, Finding, LeftOut, Span, lines_of
-from ptopt.ranker.model import ranker, threshold
+from ptopt.ranker.model import comment_conditions
 from ptopt.ranking import across_files, grouped, merged
 
 if TYPE_CHECKING:
     from ptopt.config import Config
-
-
-def comment_threshold(config: Config) -> float:
-    """The confidence that a comment needs; where the user asks for all that rules propose, the one of the ranker."""
-    return threshold(config.min_confidence) or ranker().threshold
 
 
 def counted_left_out(
@@ -57,6 +52,6 @@ def counted_left_out(
             if (finding.path_of(place), place.span) not in shown
         }.values()
     )
-    least = ranker().least(threshold(config.min_confidence))
+    least = comment_conditions(config.min_confidence)
     also = Counter(condition for conditions in hidden for condition in conditions[1:])
     return LeftOut(dict(places), least, len(everything), len(all_places), limit, dict(by_rule), dict(also))

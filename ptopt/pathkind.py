@@ -22,7 +22,8 @@ _IN_LONGER_NAMES = frozenset({"example", "examples", "tutorial", "tutorials", "d
 # `demo_utils.py` among a package's modules is what demos call, and others, too.
 _HELPERS = frozenset({"util", "utils", "helper", "helpers", "common"})
 
-PYTHON = (".py", ".ipynb")
+_NOTEBOOK = ".ipynb"
+PYTHON = (".py", _NOTEBOOK)
 # One of them is in the name of a JSON file that may configure training, or of its folder: most of these files are data.
 JSON_WORDS = (
     "config", "zero", "ds_", "ds-", "_ds", "/ds", "deepspeed", "stage", "args", "train", "tune", "sft", "lora", "dpo", "z1", "z2", "z3",
@@ -37,6 +38,10 @@ _OF_OTHERS = re.compile(
     r"generation_config|openapi|swagger|\..*)\.json$|pnpm-lock\.yaml$|conda-lock\.ya?ml$|mkdocs\.ya?ml$"
     r"|\.pre-commit-config\.yaml$"
 )
+
+
+def is_notebook(path: str) -> bool:
+    return path.endswith(_NOTEBOOK)
 
 
 def path_kind(path: str) -> Kind | None:

@@ -82,20 +82,20 @@ def propose(
     suppressions: Suppressions | None = None,
     unlikely: list[Unlikely] | None = None,
     places: Counter[str] | None = None,
-    least: float | None = None,
+    conditions: Mapping[Condition, float] | None = None,
     lifted: bool = False,
     asked: Collection[str] = (),
 ) -> Iterator[Proposal]:
     """The hits in one file that touch the change (None: the whole file is under review) and are sure enough.
 
     The others land in `unlikely`, for `left_out`. `places` counts, by id, the hits of each rule that touch the change and that
-    it is sure of; of these the first `MOST_PLACES` are looked at. `least` is the confidence from which on a comment is
-    made (default: that of the ranker); `lifted`: it is all that counts. Of the rules that `asked` names, all hits are.
+    it is sure of; of these the first `MOST_PLACES` are looked at. `conditions` are those of a comment (default: of the
+    ranker), which a proposal may miss; `lifted`: only `min_confidence` counts. Of the rules that `asked` names, all hits are.
     """
     unlikely = [] if unlikely is None else unlikely
     places = Counter() if places is None else places
     weigher = ranker()
-    least = least or weigher.threshold
+    conditions = weigher.conditions(None) if conditions is None else conditions
     occurrences: Counter[str] = Counter()
     hits_of_rule = Counter(hit.rule.id for hit in hits)
     for seen in hits:
@@ -125,12 +125,15 @@ def propose(
             continue
         weighed = weigher.weigh(known)
         finding = _finding(source, hit, identity, fixes.of(hit, change), known, weighed)
-        finding = dataclasses.replace(finding, missed=weigher.missed(known, least))
+        finding = dataclasses.replace(finding, missed=weigher.missed(known, conditions))
         yield _proposal(finding, hit, weighed, suppressions)
 
 
 def left_out(
-    source: SourceFile, unlikely: Sequence[Unlikely], least: float, suppressions: Suppressions
+    source: SourceFile,
+    unlikely: Sequence[Unlikely],
+    conditions: Mapping[Condition, float],
+    suppressions: Suppressions,
 ) -> Iterator[Proposal]:
     """What `propose` found too unlikely, as it would be without conditions, but for fixes and reasons."""
     weigher = ranker()
@@ -147,7 +150,7 @@ def left_out(
         worth = weigher.worth(known)
         weighed = Weighed(None, worth, ())
         finding = _finding(source, hit, each.fingerprint, None, {}, weighed)
-        finding = dataclasses.replace(finding, impact=(), missed=weigher.missed(known, least, worth))
+        finding = dataclasses.replace(finding, impact=(), missed=weigher.missed(known, conditions, worth))
         yield _proposal(finding, hit, weighed, suppressions)
 
 

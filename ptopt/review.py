@@ -16,7 +16,7 @@ from ptopt.left_out import counted_left_out
 from ptopt.model.interface import ModelUnavailableError
 from ptopt.pathkind import PYTHON, is_config_for_sure
 from ptopt.proposals import Proposal
-from ptopt.ranker.model import threshold
+from ptopt.ranker.model import comment_conditions, threshold
 from ptopt.ranking import across_files, grouped, merged, rank
 from ptopt.rules import config_rules, rules
 from ptopt.runner import AnalysisError, Runner, in_process
@@ -194,6 +194,7 @@ def _settle(
         quieted=tuple(f for f in quieted if f not in shown),
         left_out=counted_left_out(results, comments, config, muted, budget),
         model=record,
+        conditions=comment_conditions(config.usual_min_confidence),
         asked=config.asked,
     )
 

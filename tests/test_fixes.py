@@ -80,7 +80,7 @@ def test_the_line_behind_deleted_ones_is_known_as_itself() -> None:
 
     file = whole_file("f.py", b"top\ngone\ngone\nold\nend\n")
     shown = frozenset({("PTO101", 2), ("PTO102", 4)})
-    result = fix_file(file, two, unsafe=False, most_rounds=1, shown=shown)
+    result = fix_file(file, two, unsafe=False, most_rounds=1, shown=lambda _: shown)
     assert result.after == b"top\nnew\nend\n"
 
 

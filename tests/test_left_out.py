@@ -150,3 +150,38 @@ def test_several_conditions_are_counted(code: Path) -> None:
     several = re.findall(r"Not shown by default: confidence [^;]*?; (?:true|stated)", explained)
     said = unwrapped(run("check", code / "train.py"))
     assert several and "(a place can miss several)" in said
+
+
+DEBUGGED = """\
+import torch
+
+
+def train(model, loader, optimizer):
+    for x, y in loader:
+        loss = model(x, y)
+        print(loss)
+        loss.backward()
+        optimizer.step()
+"""
+
+
+def test_conditions_that_the_settings_lift_are_not_named(
+    tmp_path: Path, learned_ranker: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a `min-confidence` below the threshold nothing but the confidence is asked of a comment."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(DEBUGGED)
+    usual = unwrapped(run("check", "--min-confidence", "0", "--explain"))
+    assert (
+        "confidence 0.24, needs 0.55" in usual
+        and "stated by the rule with a confidence of 0.35, needs 0.65" in usual
+    )
+    (tmp_path / ".ptopt.toml").write_text("min-confidence = 0.3\n")
+    assert "1 place left out: below the threshold of confidence (0.30)." in unwrapped(run("check"))
+    for asked in (("--min-confidence", "0"), ("--select", "PTO104")):
+        shown = unwrapped(run("check", *asked, "--explain"))
+        assert "Not shown by default: confidence 0.24, needs 0.30 1 performance" in shown
+    (tmp_path / ".ptopt.toml").write_text("min-confidence = 0.1\n")
+    assert "Not shown" not in unwrapped(run("check", "--select", "PTO104"))
+    stricter = unwrapped(run("check", "--min-confidence", "0.9"))
+    assert "1 place left out: 1 below the threshold of confidence (0.90); 1 stated" in stricter

@@ -10,6 +10,7 @@ from ptopt.change import ChangedFile, whole_file
 from ptopt.config import Config
 from ptopt.findings import Finding, Review, Safety
 from ptopt.fixes import FixedFile, fix_file
+from ptopt.pathkind import is_notebook
 from ptopt.project.facts import ProjectFacts
 from ptopt.report.text import markdown_text
 from ptopt.review import review_files
@@ -74,7 +75,7 @@ def _is_safe(finding: Finding) -> bool:
 
 
 def _in_notebook(finding: Finding) -> bool:
-    return finding.path.endswith(".ipynb")
+    return is_notebook(finding.path)
 
 
 def _why_left(finding: Finding | None) -> str:

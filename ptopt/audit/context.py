@@ -25,7 +25,7 @@ from ptopt.audit.summaries import Summaries
 from ptopt.audit.values import EntryPoint
 from ptopt.audit.words import LOOP, TELLING, rows_of
 from ptopt.model.audit_rows import Line
-from ptopt.pathkind import PYTHON
+from ptopt.pathkind import PYTHON, is_notebook
 from ptopt.project.facts import ProjectFacts
 from ptopt.source.work import WorkLimitError, limited
 
@@ -258,7 +258,7 @@ class Contexts:
     def _text(self, path: str) -> list[tuple[int, str]]:
         """The lines of a file with their numbers on disk."""
         if path not in self._texts:
-            module = self._modules.parse(path) if path.endswith(".ipynb") else None
+            module = self._modules.parse(path) if is_notebook(path) else None
             if module is not None:
                 lines = module.file.text.split("\n")
                 self._texts[path] = [(module.file.head_line(at), line) for at, line in enumerate(lines, 1)]

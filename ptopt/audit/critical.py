@@ -13,7 +13,7 @@ from ptopt.audit.halfprecision import may_be_critical
 from ptopt.audit.measures.memory import ONLY_PATCHES
 from ptopt.audit.values import EntryPoint, Measure, Sign, State
 from ptopt.findings import Finding
-from ptopt.pathkind import path_kind
+from ptopt.pathkind import is_notebook, path_kind
 
 # Findings that cost a multiple of the step, whatever the network is. A graph that is kept is none of them: how much of it a backward pass
 # has freed, and over how many batches it grows, decides whether it matters.
@@ -45,7 +45,7 @@ def is_main(entry: EntryPoint, entries: Sequence[EntryPoint]) -> bool:
     """Is it a script that the repository is there for, and not a toy, a test, or one example of many?"""
     if (
         entry.trial
-        or entry.path.endswith(".ipynb")
+        or is_notebook(entry.path)
         or path_kind(entry.path) is not None
         or _ASIDE.search(entry.path)
         or Sign.NOT_DOCUMENTED in entry.signs

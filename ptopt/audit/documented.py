@@ -9,7 +9,7 @@ from itertools import islice
 
 from ptopt.audit.launches import SHELL, Launch, of_script, pages
 from ptopt.audit.values import EntryPoint, Kind, Obstacle, Place, Sign
-from ptopt.pathkind import PYTHON, is_readme
+from ptopt.pathkind import PYTHON, is_notebook, is_readme
 
 _LONGEST = 200_000  # bytes of one file
 _MOST_GPUS = 40  # of one text, until one is not that of an inference
@@ -50,7 +50,7 @@ def documented(
     found = []
     for entry in entries:
         commands = of_script(started, entry.path, python)
-        text = "" if entry.path.endswith(".ipynb") else files[entry.path].decode("utf-8", "replace")
+        text = "" if is_notebook(entry.path) else files[entry.path].decode("utf-8", "replace")
         elsewhere = entry.path not in console and documentation.is_elsewhere(entry.path, commands)
         signs = entry.signs | ({Sign.NOT_DOCUMENTED} if elsewhere else frozenset())
         more = documentation.obstacles(entry.path, text, commands)

@@ -10,7 +10,7 @@ from ptopt.audit.evaluate import Evaluator
 from ptopt.audit.live import Live
 from ptopt.audit.modules import Module, Modules, dotted_name, text_of
 from ptopt.audit.options import Options
-from ptopt.pathkind import path_kind
+from ptopt.pathkind import is_notebook, path_kind
 from ptopt.source.calls import last_name
 from ptopt.source.index import FunctionNode, is_main_test
 
@@ -59,7 +59,7 @@ def candidates(modules: Modules, scripts: frozenset[str]) -> list[str]:
         for path, data in modules.files.items()
         if b"import" in data
         and path_kind(path) != "tests"
-        and (path in scripts or path.endswith(".ipynb") or _MAIN.search(data))
+        and (path in scripts or is_notebook(path) or _MAIN.search(data))
     ]
     return [path for _, path in sorted(found)][:MOST_CANDIDATES]
 
@@ -67,7 +67,7 @@ def candidates(modules: Modules, scripts: frozenset[str]) -> list[str]:
 def _unlikely(path: str) -> int:
     name = path.rpartition("/")[2].lower()
     likely = bool(_TRAINING_NAME.search(name))
-    return 2 * (path_kind(path) is not None) + (not likely) + 4 * path.endswith(".ipynb")
+    return 2 * (path_kind(path) is not None) + (not likely) + 4 * is_notebook(path)
 
 
 def only_uses(path: str, start: Start) -> bool:

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from ptopt.audit.configured import Setting
 from ptopt.audit.modules import Module, Modules, dotted_name, path_is_package, text_of
-from ptopt.audit.summaries import DYNAMIC, Site, Summaries, Summary, main_block, summarise
+from ptopt.audit.summaries import DYNAMIC, Held, Site, Summaries, Summary, main_block, summarise
 from ptopt.source import work
 from ptopt.source.calls import last_name
 from ptopt.source.index import FUNCTIONS, FunctionNode
@@ -29,6 +29,8 @@ _MODULE_BASES = re.compile(
 )
 _MODULE_HOOKS = frozenset({"forward", "backward", "step", "get", "len", "process"})
 _AROUND = re.compile(r"(trainer|callbacks?|loggers?|scheduler|optim\w*|metrics?)$", re.I)
+_NETWORK_TYPE = re.compile(r"\bModule\b")  # not `ModuleType`
+_PARTS = re.compile(r"\.(named_)?(modules|children)\(")
 _SETTINGS = re.compile(r"config|hparam|hyper_?param|settings|(\b|_)cfg|yacs", re.I)
 _OF_SETTINGS = ("config.py", "configs.py", "cfg.py", "yacs.py")  # files
 _MAKES_TARGETS = frozenset(
@@ -61,7 +63,13 @@ class Live:
         self._summaries = summaries
         self._computed: dict[Callable[[Live], Any], Any] = {}
         self._methods: defaultdict[str, list[tuple[Module, FunctionNode]]] = defaultdict(list)
-        self._waiting: list[tuple[Module, ast.AST]] = []
+        self._waiting: list[tuple[Module, ast.AST | Held]] = []
+        self._variables: set[str] = set()  # names that are read
+        self._held: defaultdict[str, list[tuple[Module, Held]]] = defaultdict(
+            list
+        )  # variable -> what it holds
+        self._started: set[Held] = set()
+        self._open: set[str] = set()  # modules of which any variable may be read
         self._packages: frozenset[str] | None = None  # asked for when all is read
         self._read(start)
         self._follow_all()
@@ -132,8 +140,55 @@ class Live:
             ]
         return [path for path in found if path is not None and path != module.path]
 
-    def _follow(self, module: Module, unit: ast.AST) -> None:
+    def _follow(self, module: Module, unit: ast.AST | Held) -> None:
+        if isinstance(unit, Held):
+            self._take(module, unit.summary)
+            return
         summary = self._summary(module, unit)
+        self._take(module, summary)
+        for held in summary.held:
+            if (
+                module.path in self._open
+                or not self._variables.isdisjoint(held.variables)
+                or self._is_called_by_others(module, held)
+            ):
+                self._start(module, held)
+            else:
+                for name in held.variables:
+                    self._held[name].append((module, held))
+        if isinstance(unit, ast.Module):  # `from loaders import TABLE as table`
+            self._reads(
+                frozenset(name for local, (_, _, name) in module.imported.items() if name not in ("", local))
+            )
+
+    def _reads(self, variables: frozenset[str]) -> None:
+        new = variables - self._variables
+        self._variables |= new
+        for name in new & self._held.keys():
+            for holder, held in self._held.pop(name):
+                self._start(holder, held)
+
+    def _start(self, module: Module, held: Held) -> None:
+        if held not in self._started:
+            self._started.add(held)
+            self._waiting.append((module, held))
+
+    def _is_called_by_others(self, module: Module, held: Held) -> bool:
+        """Set as a method of a class of another package, or as one that its base calls."""
+        return bool(held.of) and (
+            self.modules.resolve(module, held.of) is None or any(map(_is_hook, held.variables))
+        )
+
+    def _opens(self, module: Module) -> None:
+        """Any variable of the module may be read."""
+        if module.path not in self._open:
+            self._open.add(module.path)
+            if module.path in self.read:
+                for held in self._summary(module, module.file.tree).held:
+                    self._start(module, held)
+
+    def _take(self, module: Module, summary: Summary) -> None:
+        """What the summary mentions runs."""
         work.current().charge(len(summary.names) + len(summary.calls))
         named, classes, functions, read = self.sites, self.classes, self.functions, self.read
         for holder, definition, site in summary.reached(module, self.modules):
@@ -153,6 +208,7 @@ class Live:
                 if isinstance(node, ast.Attribute):
                     self._reach_all(module, node.value, node)
         self._units.append((module, summary))
+        self._reads(summary.variables)
         for call in summary.special:
             if last_name(call.func) in DYNAMIC and not self._import_all(module, call):
                 if not _reads_settings(module, call) and not _makes_no_network(call):
@@ -169,6 +225,7 @@ class Live:
 
     def _reach_named(self, module: Module, call: ast.Call) -> None:
         """`eval(args.model)(...)`: any class that the module defines or imports."""
+        self._opens(module)
         for name in (*module.definitions, *module.imported):
             found = self.modules.resolve(module, name)
             if found is not None and isinstance(found[1], ast.ClassDef):
@@ -178,9 +235,10 @@ class Live:
         """`models.__dict__[name]`, `getattr(models, name)`: any definition of the module."""
         name = dotted_name(holder)
         found = self.modules.resolve(module, name) if name else None
-        if found is None and name in ("module", "mod"):  # a parameter: nobody knows which module
+        if found is None and name in ("module", "mod") and not _asks_known(module, holder, site):
             self.dynamic.append((module, site))
         if found is not None and found[1] is None:
+            self._opens(found[0])
             for name in (*found[0].definitions, *found[0].imported):
                 inner = self.modules.resolve(found[0], name)
                 if inner is not None and inner[1] is not None:
@@ -223,6 +281,7 @@ class Live:
         """Everything that a file defines."""
         parsed = self.modules.parse(path) if path.endswith(".py") else None
         if parsed is not None:
+            self._opens(parsed)
             self._read(parsed)
             for definition in parsed.definitions.values():
                 self._reach(parsed, definition, site)
@@ -355,7 +414,7 @@ class Live:
             if isinstance(statement, FUNCTIONS):
                 name = statement.name
                 self._methods[name].append((module, statement))
-                hook = (name.startswith("__") and name.endswith("__")) or name in _MODULE_HOOKS
+                hook = _is_hook(name)
                 if hook or called_by_others:
                     self.hooks.add(statement)
                 if hook or called_by_others or name in self.mentions:
@@ -375,6 +434,7 @@ class Live:
                     [n for n in known.names if id(n[1]) not in inside],
                     [a for a in known.attributes if id(a[1]) not in inside],
                     [c for c in known.calls if id(c) not in inside],
+                    held=[h for h in known.held if id(h.parts[0]) not in inside],
                 )
                 return known.imported
         return known
@@ -399,7 +459,17 @@ class Live:
     def runs(self, module: Module, node: ast.AST) -> bool:
         """Does the node stand in what runs?"""
         function = self.outermost(module, node)
-        return function in self.functions if function is not None else module.path in self.read
+        if function is not None:
+            return function in self.functions
+        return module.path in self.read and not (
+            self._idle and any(a in self._idle for a, _ in ((node, None), *module.file.index.ancestors(node)))
+        )
+
+    @cached_property
+    def _idle(self) -> frozenset[ast.AST]:
+        """What variables hold that nobody reads."""
+        waiting = {held for each in self._held.values() for _, held in each} - self._started
+        return frozenset(part for held in waiting for part in held.parts)
 
     def outermost(self, module: Module, node: ast.AST) -> FunctionNode | None:
         """The function or method around a node, nested ones left out."""
@@ -410,6 +480,35 @@ class Live:
                 return found
             found = outer
         return None
+
+
+def _is_hook(name: str) -> bool:
+    return (name.startswith("__") and name.endswith("__")) or name in _MODULE_HOOKS
+
+
+def _asks_known(module: Module, holder: ast.expr, site: ast.AST) -> bool:
+    """Is what is called `module` one of a network, or asked for names that stand in the code?"""
+    if not isinstance(holder, ast.Name):
+        return False
+    name = site.args[1] if isinstance(site, ast.Call) and len(site.args) > 1 else None
+    asked = module.file.bindings.last_before(name) if isinstance(name, ast.Name) else None
+    if asked is not None and asked.kind == "item" and _are_texts(asked.value):
+        return True
+    binding = module.file.bindings.last_before(holder)
+    if binding is None:
+        return False
+    if isinstance(binding.node, ast.arg):
+        annotation = binding.node.annotation
+        return annotation is not None and _NETWORK_TYPE.search(text_of(annotation)) is not None
+    if binding.kind not in ("item", "unpack") or binding.value is None:
+        return False
+    return _PARTS.search(text_of(binding.value)) is not None
+
+
+def _are_texts(value: ast.expr | None) -> bool:
+    return isinstance(value, (ast.Tuple, ast.List)) and all(
+        isinstance(part, ast.Constant) and isinstance(part.value, str) for part in value.elts
+    )
 
 
 def _makes_no_network(call: ast.Call) -> bool:

@@ -11,7 +11,7 @@ from ptopt.audit.audit import Scripts, audit, training_scripts
 from ptopt.audit.values import Audit, EntryPoint, Level, ModelReading
 from ptopt.change import ChangedFile, whole_file
 from ptopt.findings import Condition
-from ptopt.pathkind import is_reviewable
+from ptopt.pathkind import is_notebook, is_reviewable
 from ptopt.project.around import Neighbours
 from ptopt.project.naming import Naming, may_name
 from ptopt.project.surroundings import with_surroundings
@@ -82,7 +82,7 @@ def audit_of(
         facts, naming=Naming({path: data for path, data in files.items() if may_name(path)}, whole=True)
     )
     sure = threshold(config.min_confidence)
-    broad = config.model_copy(update={"min_confidence": sure * _BELOW})
+    broad = config.at_least(sure * _BELOW)
     known = with_surroundings(facts, files)
     found = aside(functools.partial(training_scripts, files, known), len(files))
     whole = [whole_file(path, data) for path, data in files.items() if is_reviewable(path)]
@@ -131,4 +131,4 @@ def _cells(
     """The lines of the notebooks that train or have a finding, by cell."""
     paths = {path for entry in scripts.entries for path in (entry.path, *entry.modules)}
     paths |= {finding.path for finding in review.findings}
-    return {path: cell_lines(files[path]) for path in paths if path.endswith(".ipynb") and path in files}
+    return {path: cell_lines(files[path]) for path in paths if is_notebook(path) and path in files}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -13,7 +14,26 @@ from ptopt.source.index import CODE_FIELDS, FUNCTIONS, is_main_test
 DYNAMIC = frozenset({"import_module", "instantiate", "instantiate_from_config", "get_class", "locate", "get_obj_from_str",
                       "exec_module", "build_from_cfg", "getmembers"})  # fmt: skip
 _BY_NAME = DYNAMIC | {"eval", "getattr"}
+_WRAPS = frozenset({"partial", "staticmethod", "classmethod", "property"})
+_CLASS_ASKED = {
+    "isinstance": 1,
+    "issubclass": 1,
+    "cast": 0,
+}  # which argument names a class without making one
 Site = tuple[Module, ast.AST]
+
+
+@dataclass(eq=False)
+class Held:
+    """What variables of a module, or attributes of a class, hold without a call of it: `LOADERS = {"pile": make_pile}`.
+
+    It runs where the variable is read, if anywhere.
+    """
+
+    variables: tuple[str, ...]
+    of: str  # the object whose attribute it is; "" of a variable
+    parts: tuple[ast.expr, ...]
+    summary: Summary
 
 
 @dataclass
@@ -23,6 +43,8 @@ class Summary:
     names: list[tuple[str, ast.AST]] = field(default_factory=list)
     attributes: list[tuple[str, ast.AST]] = field(default_factory=list)
     calls: list[ast.Call] = field(default_factory=list)
+    annotations: list[tuple[str, ast.AST]] = field(default_factory=list)  # dotted names in those of functions
+    held: list[Held] = field(default_factory=list)  # of a module
     imported: Summary | None = None  # of a module: without its main block
 
     @cached_property
@@ -36,6 +58,12 @@ class Summary:
         return (
             [] if _BY_NAME.isdisjoint(self.called) else [c for c in self.calls if called_name(c) in _BY_NAME]
         )
+
+    @cached_property
+    def variables(self) -> frozenset[str]:
+        """What may be a variable of a module that is read here; `table.__doc__ = text` reads none."""
+        read = (name.partition(".")[0] for name, node in self.names if not _is_target(node))
+        return frozenset([*read, *(name for name, node in self.attributes if not _is_target(node))])
 
     def mentioned(self, module: Module, modules: Modules) -> dict[str, list[Site]]:
         """The attributes by name, each with where it stands; not those of packages of others, such as `re.compile`."""
@@ -54,10 +82,27 @@ class Summary:
                 for name, node in self.names
                 if (found := modules.resolve(module, name)) is not None
             ]
+            self._reached += [
+                (*found, (module, node))
+                for name, node in self.annotations
+                if (found := modules.resolve(module, name)) is not None and _has_fields(found[1])
+            ]
         return self._reached
 
     _mentioned: dict[str, list[Site]] | None = None
     _reached: list[tuple[Module, ast.AST | None, Site]] | None = None
+
+
+def _is_target(node: ast.AST) -> bool:
+    return isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+
+
+def _has_fields(definition: ast.AST | None) -> bool:
+    """A class of settings, which a parser makes of an annotation alone; objects of others are made where they are named."""
+    body = definition.body if isinstance(definition, ast.ClassDef) else []
+    return any(isinstance(part, ast.AnnAssign) for part in body) and not any(
+        isinstance(part, FUNCTIONS) and part.name == "forward" for part in body
+    )
 
 
 Summaries = dict[ast.AST, Summary]
@@ -66,11 +111,18 @@ Summaries = dict[ast.AST, Summary]
 
 def summarise(unit: ast.AST) -> Summary:
     """Of a module or class without the bodies of its functions; of a function with those nested in it."""
-    whole = isinstance(unit, FUNCTIONS)
+    return _summary(_parts(unit), unit)
+
+
+def _summary(parts: Iterable[ast.AST], unit: ast.AST) -> Summary:
+    whole = not isinstance(unit, (ast.Module, ast.ClassDef))
     summary = Summary()
-    stack: list[ast.AST] = list(reversed(_parts(unit)))
+    stack: list[ast.AST] = list(reversed([*parts]))
+    apart: set[ast.AST] = set()  # what runs elsewhere
     while stack:
         node = stack.pop()
+        if node in apart:
+            continue
         if isinstance(node, FUNCTIONS) and not whole:
             stack += [
                 *node.decorator_list,
@@ -97,6 +149,15 @@ def summarise(unit: ast.AST) -> Summary:
             continue
         elif isinstance(node, ast.Call):
             summary.calls.append(node)
+            apart.update(_classes_asked_for(node))
+        elif isinstance(node, (ast.arg, ast.AnnAssign)) and node.annotation and not _is_class(unit):
+            apart.add(node.annotation)
+            summary.annotations += _summary([node.annotation], node).names
+        if isinstance(unit, ast.Module) and (assigned := _assigned(node)) is not None:
+            variables, of, value = assigned
+            if held := tuple(_only_named(value)):
+                apart.update(held)
+                summary.held.append(Held(variables, of, held, _summary(held, node)))
         below: list[ast.AST] = []
         for name in CODE_FIELDS[node.__class__]:
             child = getattr(node, name, None)
@@ -106,6 +167,52 @@ def summarise(unit: ast.AST) -> Summary:
                 below.append(child)
         stack += below[::-1]
     return summary
+
+
+def _is_class(unit: ast.AST) -> bool:
+    return isinstance(unit, ast.ClassDef)
+
+
+def _classes_asked_for(call: ast.Call) -> list[ast.expr]:
+    """Of `isinstance(model, Net)`: `Net`, an object of which somebody else makes."""
+    at = _CLASS_ASKED.get(called_name(call))
+    given = call.args[at] if at is not None and at < len(call.args) else None
+    each = given.elts if isinstance(given, ast.Tuple) else [given]
+    return [part for part in each if isinstance(part, (ast.Name, ast.Attribute))]
+
+
+def _assigned(node: ast.AST) -> tuple[tuple[str, ...], str, ast.expr] | None:
+    """The names that are assigned to, whose attributes they are, and the value; None where it is no such statement.
+
+    `X = value`, `Net.load = value` and `setattr(Net, "load", value)`.
+    """
+    if isinstance(node, ast.Call) and called_name(node) == "setattr" and len(node.args) == 3:
+        holder, name, value = node.args
+        if isinstance(name, ast.Constant) and isinstance(name.value, str) and (of := dotted_name(holder)):
+            return (name.value,), of, value
+    if not isinstance(node, (ast.Assign, ast.AnnAssign)) or node.value is None:
+        return None
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    if len(targets) == 1 and isinstance(target := targets[0], ast.Attribute):
+        return ((target.attr,), of, node.value) if (of := dotted_name(target.value)) else None
+    names = tuple(target.id for target in targets if isinstance(target, ast.Name))
+    return (names, "", node.value) if len(names) == len(targets) else None
+
+
+def _only_named(value: ast.expr | None) -> Iterator[ast.expr]:
+    """The parts of a value that it holds and does not call."""
+    if isinstance(value, (ast.Name, ast.Attribute, ast.Lambda)):
+        yield value
+        return
+    parts: list[ast.expr | None] = []
+    if isinstance(value, (ast.List, ast.Tuple, ast.Set)):
+        parts = [*value.elts]
+    elif isinstance(value, ast.Dict):
+        parts = [*value.keys, *value.values]
+    elif isinstance(value, ast.Call) and called_name(value) in _WRAPS:
+        parts = [*value.args, *(keyword.value for keyword in value.keywords)]
+    for part in parts:
+        yield from _only_named(part)
 
 
 def _parts(unit: ast.AST) -> list[ast.AST]:

@@ -30,8 +30,12 @@ class Place:
 
     def __str__(self) -> str:
         """As a review names it: `train.py:12`, `train.ipynb:cell 2:5`."""
-        at = self.line if self.cell is None else f"cell {self.cell[0]}:{self.cell[1]}"
-        return f"{self.path}:{at}"
+        return f"{self.path}:{self.where}"
+
+    @property
+    def where(self) -> str:
+        """In its file: `12`, `cell 2:5`."""
+        return str(self.line) if self.cell is None else f"cell {self.cell[0]}:{self.cell[1]}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from ptopt.cli.options import (
 )
 from ptopt.cli.output import fixed_rules, limited, path_from_here, report, write
 from ptopt.cli.profile import Kept, profile_option, runs_in, weighed_with
+from ptopt.pathkind import is_notebook
 
 if TYPE_CHECKING:
     from ptopt.change import ChangedFile
@@ -180,7 +181,7 @@ def _named(file: ChangedFile, left: Sequence[Finding], shown: Callable[[str], st
     from ptopt.source.notebook import cell_lines
 
     path = shown(file.path)
-    cells = {path: cell_lines(file.head or b"")} if file.path.endswith(".ipynb") and left else {}
+    cells = {path: cell_lines(file.head or b"")} if is_notebook(file.path) and left else {}
     places: dict[Span, list[str]] = {}
     for finding in sorted(left, key=lambda finding: finding.sort_key()):
         places.setdefault(finding.span, []).append(f"{finding.rule} {one_line(finding.name)}")

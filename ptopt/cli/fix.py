@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import shlex
 import sys
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from click.core import ParameterSource
 from ptopt.cli.files import progress, stream, write_to
 from ptopt.cli.options import Settings, Stdin, baseline_option, paths_options, settings_options
 from ptopt.cli.output import colored, fixed_rules, name_broken, path_from_here, write
+from ptopt.pathkind import is_notebook
 
 if TYPE_CHECKING:
     from ptopt.change import ChangedFile
@@ -110,7 +112,7 @@ def apply_fixes(
     from ptopt.change import whole_file
     from ptopt.findings import NotReviewed, places_of
     from ptopt.fixes import fix_file
-    from ptopt.inputs import change_between, neighbours_in
+    from ptopt.inputs import change_between, neighbours_in, with_head
     from ptopt.review import review_files
 
     known = read_baseline(baseline)
@@ -156,6 +158,18 @@ def apply_fixes(
         count_hidden(found, file)
         return [*found.findings, *found.over_limit]
 
+    def reported(path: str) -> Callable[[bytes], list[Finding]]:
+        """What `check`, or the review of the change, says of a version of the file."""
+
+        @functools.cache
+        def of_version(data: bytes) -> list[Finding]:
+            if change is None or base is None:
+                return list(review_one(whole_file(path, data), True).findings)
+            file = changed[path]
+            return of_the_change(file if data == file.head else with_head(root, base, file, data))
+
+        return of_version
+
     outcome = _Outcome()
     after = b"" if stdin is None else stdin.data
     for file in progress(files, None):
@@ -164,33 +178,28 @@ def apply_fixes(
             continue
         if change is not None and file.path not in changed:
             continue
-        listed = None if change is None else of_the_change(changed[file.path])
-        if listed is None:
-            result = fix_file(file, review_one, unsafe=unsafe, most_rounds=_MOST_ROUNDS)
-            # counted as `check` counts
-            remaining = review_one(whole_file(file.path, result.after), True).findings if result.left else ()
-            outcome.left += remaining
-            outcome.found += () if result.fixed else remaining
-        else:
-            shown = frozenset((p.rule, p.span.start) for finding in listed for p in finding.places())
-            result = fix_file(file, review_one, unsafe=unsafe, most_rounds=1, shown=shown)
-            outcome.found += listed
-            behind = _at(listed, shown.difference(*(each.places for each in result.rounds)))
-            outcome.left += behind
+        findings = reported(file.path)
+
+        def shown(data: bytes, findings: Callable[[bytes], list[Finding]] = findings) -> frozenset[Spot]:
+            return frozenset((p.rule, p.span.start) for finding in findings(data) for p in finding.places())
+
+        only = None if change is None else shown
+        result = fix_file(file, review_one, unsafe=unsafe, most_rounds=_MOST_ROUNDS, shown=only)
+        remaining = findings(result.after) if result.left else []
+        outcome.left += remaining
+        if not result.fixed:
+            outcome.found += remaining
         if stdin is not None:
             after = result.after
         if not result.fixed:
             continue
         for number, each in enumerate(result.rounds):
-            several = (
-                review_one(whole_file(file.path, each.before), True).findings if listed is None else listed
-            )
+            several = findings(each.before)
             here = _at(several, each.places)
-            outcome.found += several if listed is None and not number else ()
+            outcome.found += [] if number else several
             (outcome.more if number else outcome.fixed).extend(here)
             if len(result.rounds) == 1:
-                rest = remaining if listed is None else behind
-                outcome.beside += max(0, places_of(rest) + places_of(here) - places_of(several))
+                outcome.beside += max(0, places_of(remaining) + places_of(here) - places_of(several))
         outcome.files += 1
         if diff:
             _write_diff(result)
@@ -271,7 +280,7 @@ def _write_diff(result: FixedFile) -> None:
     from ptopt.report.text import visible
     from ptopt.source.decode import decode_python
 
-    notebook = result.path.endswith(".ipynb")
+    notebook = is_notebook(result.path)
     lines = [line for name, old, new in _versions(result) for line in _diff(name, old, new)]
     if not sys.stdout.isatty():
         click.echo(b"".join(lines), nl=False)
@@ -285,7 +294,7 @@ def _write_diff(result: FixedFile) -> None:
 
 def _versions(result: FixedFile) -> Iterator[tuple[str, bytes, bytes]]:
     """What is compared: the file, or each cell that was changed in a notebook, with its name."""
-    if not result.path.endswith(".ipynb"):
+    if not is_notebook(result.path):
         yield result.path, result.before, result.after
         return
     from ptopt.notebook_edits import code_of_cells

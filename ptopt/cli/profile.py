@@ -148,7 +148,7 @@ def weighed_with(
                 f"{visible(run.name)}: names no line of the files under review; is it of another program?",
                 err=True,
             )
-    everything = config.model_copy(update={"min_confidence": 0.0, "budget": _ALL})
+    everything = config.at_least(0.0).model_copy(update={"budget": _ALL})
     proposed = review_files(kept.files, config=everything, one_per_cause=False, **how)
     return weighed(review, runs, kept.texts, budget, proposed.findings)
 

@@ -55,7 +55,7 @@ def load(
     if select:
         update |= {"select": select, "extend_select": more, "ignore": ignore}
     if settings.min_confidence is not None:
-        update["min_confidence"] = settings.min_confidence
+        config = config.at_least(settings.min_confidence)
     if settings.all_paths:
         update["skip"] = ()
     if settings.min_confidence is None:

@@ -1,6 +1,6 @@
 """Where changes come from: git, a patch with a tree, or files and folders on disk."""
 
-from ptopt.inputs.changes import change_between, change_from_patch, change_of_commit, neighbours_in
+from ptopt.inputs.changes import change_between, change_from_patch, change_of_commit, neighbours_in, with_head
 from ptopt.inputs.commits import files_of_commit, naming_in_commit
 from ptopt.inputs.folders import change_from_paths, file_from_bytes, project_files
 from ptopt.inputs.git import DIFF, CheckoutError, default_base, repository_root
@@ -23,4 +23,5 @@ __all__ = [
     "project_files",
     "repository_root",
     "together_too_large",
+    "with_head",
 ]

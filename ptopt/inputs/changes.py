@@ -8,11 +8,11 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
-from ptopt.change import HEAD_MISSING, MISMATCH, Change, parse_diff, whole_file
+from ptopt.change import HEAD_MISSING, MISMATCH, Change, ChangedFile, Status, parse_diff, whole_file
 from ptopt.difftext import show
 from ptopt.findings import NotReviewed
 from ptopt.inputs.folders import NOT_UTF8, printable, walk_files, walked
-from ptopt.inputs.git import DIFF, CheckoutError, commit_of, merge_base, output, repository_root
+from ptopt.inputs.git import DIFF, CheckoutError, commit_of, compared, merge_base, output, repository_root
 from ptopt.inputs.heads import Blobs, Tree
 from ptopt.pathkind import is_reviewable
 from ptopt.project.around import MOST_BYTES, Neighbours, files_around
@@ -45,6 +45,18 @@ def change_between(root: Path, base: str, head: str | None = None) -> Change:
         change = blobs.explain(parse_diff(output(root, *DIFF, ancestor, head_commit, "--"), blobs))
         listed = output(root, "ls-tree", "-r", "-z", "--full-tree", "--name-only", head_commit)
         return replace(_with_around(change, listed, blobs), compared=sides)
+
+
+def with_head(root: Path, base: str, file: ChangedFile, head: bytes) -> ChangedFile:
+    """A file of `change_between(root, base)` as it is once its text is `head`."""
+    if file.status is Status.ADDED:
+        return whole_file(file.path, head)
+    ancestor = merge_base(root, base, commit_of(root, base, remote_too=True), commit_of(root, "HEAD"))
+    before = output(root, "cat-file", "blob", f"{ancestor}:{file.old_path or file.path}")
+    found = parse_diff(compared(before, head), lambda _: head).files
+    if not found:  # the text of the base again
+        return replace(file, hunks=(), added=frozenset(), head=head, removed=())
+    return replace(found[0], path=file.path, old_path=file.old_path, status=file.status)
 
 
 def _untracked_files(top: Path) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import subprocess
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -92,6 +93,17 @@ def merge_base(root: Path, base: str, base_commit: str, head_commit: str) -> str
             f"{_UNSHALLOW}"
         )
     raise CheckoutError(f"{root}: {base!r} and the change have no common commit; is this the right base?")
+
+
+def compared(before: bytes, after: bytes) -> bytes:
+    """The diff of two versions of a file, as git makes that of a change."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name, data in (("before", before), ("after", after)):
+            Path(folder, name).write_bytes(data)
+        done = _git(Path(folder), *DIFF, "--no-index", "--", "before", "after")
+    if done.returncode > 1:
+        raise CheckoutError(f"git diff failed: {os.fsdecode(done.stderr).strip()}")
+    return done.stdout
 
 
 def output(root: Path, *arguments: str) -> bytes:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from io import BufferedReader
 from typing import Any, TypeAlias
 
+from ptopt.pathkind import PYTHON
 from ptopt.profiles.frames import Frame, Place, is_library
 from ptopt.profiles.trace import ProfileError
 
@@ -150,5 +151,5 @@ def _place(frames: Any) -> Place | None:
 def _python_frames(frames: Any) -> Iterator[Frame]:
     for frame in frames if isinstance(frames, list) else ():
         path = str(frame.get("filename", ""))[:400]
-        if path.endswith((".py", ".ipynb")) or path.startswith("/tmp/ipykernel"):  # noqa: S108 - a name, not a file
+        if path.endswith(PYTHON) or path.startswith("/tmp/ipykernel"):  # noqa: S108 - a name, not a file
             yield Frame(path, int(frame.get("line", 0)), str(frame.get("name", ""))[:200])

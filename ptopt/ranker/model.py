@@ -155,18 +155,24 @@ class Ranker:
         return bool(features.get(FOREIGN)) or features.get("stated confidence", 0.0) >= self.least_stated
 
     def missed(
-        self, features: Mapping[str, float], min_confidence: float, worth: float | None = None
+        self, features: Mapping[str, float], conditions: Mapping[Condition, float], worth: float | None = None
     ) -> tuple[Condition, ...]:
-        """The conditions of a comment that a hit with these features does not meet. `worth` is theirs, where it is known."""
-        sure = self._is_stated(features)
+        """Which of the conditions of a comment a hit with these features does not meet. `worth` is theirs, where it is known."""
         right = self.truth(features)
-        true = right is None or right >= self.least_right
-        met = (_shown(self.worth(features) if worth is None else worth) >= min_confidence, true, sure)
-        return tuple(condition for condition, holds in zip(Condition, met, strict=True) if not holds)
+        met = {
+            Condition.CONFIDENCE: _shown(self.worth(features) if worth is None else worth)
+            >= conditions[Condition.CONFIDENCE],
+            Condition.RIGHT: right is None or right >= self.least_right,
+            Condition.STATED: self._is_stated(features),
+        }
+        return tuple(condition for condition in conditions if not met[condition])
 
-    def least(self, min_confidence: float) -> dict[Condition, float]:
-        """What each condition of a comment asks for."""
-        return dict(zip(Condition, (min_confidence, self.least_right, self.least_stated), strict=True))
+    def conditions(self, chosen: float | None) -> dict[Condition, float]:
+        """What a comment asks for, where the settings ask for a confidence, if they do; one below the threshold lifts the rest."""
+        every = (self.threshold if chosen is None else chosen, self.least_right, self.least_stated)
+        asked = dict(zip(Condition, every, strict=True))
+        lifts = chosen is not None and chosen < self.threshold
+        return {Condition.CONFIDENCE: asked[Condition.CONFIDENCE]} if lifts else asked
 
     def admits(self, features: Mapping[str, float], min_confidence: float, lifted: bool = False) -> bool:
         """Is a hit with these features useful and right enough for a comment? With 0.0, every hit is.
@@ -286,12 +292,12 @@ def threshold(chosen: float | None) -> float:
 
 def is_lifted(chosen: float | None) -> bool:
     """Does a confidence that the settings ask for lift the other conditions of a comment? One below the ranker's threshold does."""
-    return chosen is not None and chosen < ranker().threshold
+    return len(comment_conditions(chosen)) == 1
 
 
-def comment_conditions() -> dict[Condition, float]:
-    """What a comment needs, where the settings do not say."""
-    return ranker().least(ranker().threshold)
+def comment_conditions(chosen: float | None = None) -> dict[Condition, float]:
+    """What a comment needs; `chosen` is the confidence that the settings ask for, if they do."""
+    return ranker().conditions(chosen)
 
 
 def from_file(path: Path) -> Ranker:

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from ptopt.findings import Finding, Review, Safety
+from ptopt.pathkind import is_notebook
 from ptopt.report.patch import fix_hunks
 from ptopt.report.plain import plain_message
 from ptopt.report.text import is_minor
@@ -37,7 +38,7 @@ def _line_range(review: Review, finding: Finding) -> dict[str, Any]:
     """From the first byte of the first line to the end of the last one, or whole lines without the text."""
     start, end = finding.span.start, finding.span.end
     text = (review.sources or {}).get(finding.path)
-    lines = [] if text is None or finding.path.endswith(".ipynb") else text.split("\n")
+    lines = [] if text is None or is_notebook(finding.path) else text.split("\n")
     if end > len(lines):
         return {"start": {"line": start}, "end": {"line": end}}
     width = len(lines[end - 1].rstrip("\r").encode("utf-8", "surrogatepass"))

@@ -9,6 +9,7 @@ from urllib.parse import quote
 from ptopt import __version__
 from ptopt.address import URL, absolute
 from ptopt.findings import Edit, Finding, NotReviewed, Review, Safety, Span, UnusedSuppression
+from ptopt.pathkind import is_notebook
 from ptopt.report.patch import Positions
 from ptopt.report.plain import plain_message
 from ptopt.report.rulelist import page
@@ -119,7 +120,7 @@ def _result(review: Review, finding: Finding, rule_index: int) -> dict[str, Any]
 
 def _in_notebook(finding: Finding) -> bool:
     """Edits of a notebook are of its code, which has other offsets than the file."""
-    return finding.path.endswith(".ipynb")
+    return is_notebook(finding.path)
 
 
 def _replacements(text: str | None, edits: tuple[Edit, ...]) -> list[dict[str, Any]]:

@@ -19,7 +19,6 @@ from rich.text import Text
 from ptopt.address import RANKING_PAGE
 from ptopt.findings import Condition, Finding, Review, Safety, Severity, Span
 from ptopt.pathkind import language
-from ptopt.ranker.model import comment_conditions
 from ptopt.report.bullets import bullet
 from ptopt.report.conditions import wrong_if
 from ptopt.report.gains import gain_line
@@ -183,7 +182,7 @@ def _finding(review: Review, finding: Finding, lines: _Lines, explain: bool) -> 
         parts.append(labelled("Weighed by", weighed(finding)))
     lifted = finding.missed[:1] == (Condition.CONFIDENCE,) and finding.rule not in review.asked
     if finding.missed and (explain or not lifted):  # a confidence that somebody lifted, that person knows
-        parts.append(labelled("Not shown by default", missed_line(finding, comment_conditions())))
+        parts.append(labelled("Not shown by default", missed_line(finding, review.conditions)))
     if at.cell_len + 2 + title.cell_len <= width:
         return Group(Text.assemble(at, "  ", title), Padding(Group(*parts), (0, 0, 0, 2)))
     return Group(at, Padding(Group(title, *parts), (0, 0, 0, 2)))

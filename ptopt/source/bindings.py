@@ -145,6 +145,24 @@ class Bindings:
                     self._attributes.setdefault(owner, {}).setdefault(target.attr, assign.value)
         return self._attributes.get(cls, {}).get(name)
 
+    def declared(self, cls: ast.ClassDef, name: str) -> ast.expr | None:
+        """The annotation of an attribute: `name: Tensor` in the class, or `self.name: Tensor = value`."""
+        return self._declared.get(cls, {}).get(name)
+
+    @cached_property
+    def _declared(self) -> dict[ast.ClassDef, dict[str, ast.expr]]:
+        table: dict[ast.ClassDef, dict[str, ast.expr]] = {}
+        for statement in self._index.of_type(ast.AnnAssign):
+            target, owner = statement.target, self._index.parent(statement)
+            if isinstance(target, ast.Attribute) and is_self(target):
+                owner = self._index.class_of(statement)
+            elif not isinstance(target, ast.Name):
+                continue
+            if isinstance(owner, ast.ClassDef):
+                name = target.id if isinstance(target, ast.Name) else target.attr
+                table.setdefault(owner, {}).setdefault(name, statement.annotation)
+        return table
+
 
 def _bound(
     target: ast.expr, kind: str, value: ast.expr | None, node: ast.AST, path: tuple[int, ...] = ()

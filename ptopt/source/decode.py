@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from ptopt.pathkind import is_notebook
 from ptopt.syntax import ParseError, check_text, parse_text
 
 MAX_BYTES = 2_000_000
@@ -57,11 +58,11 @@ class Parsed:
 
 
 def parse_python(path: str, data: bytes) -> Parsed:
-    """Parse the head file `data`; a `path` that ends in `.ipynb` is read as a notebook.
+    """Parse the head file `data`, that of a notebook as one.
 
     Raises ParseError, and nothing else, whatever the bytes are.
     """
-    if path.endswith(".ipynb"):
+    if is_notebook(path):
         from ptopt.source.notebook import parse_notebook
 
         return parse_notebook(data)

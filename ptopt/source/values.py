@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import cast
@@ -220,7 +220,7 @@ class Values:
         elements = [expr.elt] if isinstance(expr, (ast.ListComp, ast.GeneratorExp)) else expr.elts
         values = [self.of(e) for e in elements]
         if values and all(v.kind == "tensor" for v in values):
-            return Value("tensors", values[0].device, values[0].graph)
+            return Value("tensors", values[0].device, _graph_of(values))
         return Value("list")
 
     def _join(self, *parts: ast.expr) -> Value:
@@ -229,8 +229,7 @@ class Values:
             of_kind = [v for v in values if v.kind == kind]
             if of_kind:
                 device = next((v.device for v in of_kind if v.device), "cpu" if ON_HOST in values else "")
-                graphs = {v.graph for v in of_kind}
-                graph = True if True in graphs else None if None in graphs else False
+                graph = _graph_of(of_kind)
                 if any(v is UNKNOWN for v in values) and graph is False:
                     graph = None
                 return Value(kind, device, graph)
@@ -473,6 +472,10 @@ class Values:
         if is_self(expr):
             cls = self._index.class_of(expr)
             assigned = self._bindings.attribute(cls, expr.attr) if cls is not None else None
+            annotation = self._bindings.declared(cls, expr.attr) if cls is not None else None
+            declared = UNKNOWN if annotation is None else _annotated(annotation)
+            if declared.kind == "tensor" and (assigned is None or declared.graph is False):
+                return declared
             if assigned is not None:
                 return self.of(assigned)
             if cls is not None and (cls, expr.attr) in self._buffers:
@@ -717,6 +720,12 @@ class Values:
     def _graph_of_args(self, call: ast.Call) -> bool | None:
         graphs = [v.graph for v in map(self.of, call.args) if v.kind in ("tensor", "tensors", "")]
         return True if True in graphs else False if graphs and all(g is False for g in graphs) else None
+
+
+def _graph_of(parts: Iterable[Value]) -> bool | None:
+    """Of what is made of all of them."""
+    graphs = {part.graph for part in parts}
+    return True if True in graphs else None if None in graphs else False
 
 
 def is_loss_name(name: str) -> bool:

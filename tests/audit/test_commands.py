@@ -6,8 +6,7 @@ import pytest
 
 from ptopt.audit.values import State
 from tests.audit.conftest import Auditor
-from tests.audit.test_kinds import row
-from tests.audit.test_measures import LOADER, TRAINER, script
+from tests.audit.test_measures import LOADER, TRAINER, row, script
 
 ON, OFF, UNKNOWN = State.ON, State.OFF, State.UNKNOWN
 

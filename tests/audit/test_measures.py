@@ -47,9 +47,13 @@ if __name__ == "__main__":
 
 
 def measure(audited: Auditor, key: str, code: str, **files: str) -> Measure:
-    (entry,) = audited(
-        {"train.py": code, **{name.replace("__", "."): text for name, text in files.items()}}
-    ).entries
+    return row(
+        audited, {"train.py": code, **{name.replace("__", "."): text for name, text in files.items()}}, key
+    )
+
+
+def row(audited: Auditor, files: dict[str, str], key: str) -> Measure:
+    (entry,) = audited(files).entries
     return next(m for m in entry.measures if m.key == key)
 
 

@@ -150,6 +150,60 @@ def test_what_appears_only_after_a_fix_is_fixed_in_the_same_run(tmp_path: Path) 
     assert again.stdout == "Nothing to fix.\n"
 
 
+LOADER = """\
+import torch
+from torchvision import datasets
+
+
+def train(model, loader, optimizer):
+    for images, labels in loader:
+        criterion(model(images.cuda()), labels.cuda()).backward()
+        optimizer.step()
+
+
+def main():
+    data = datasets.ImageFolder("train", transform)
+"""
+MADE = """\
+    loader = torch.utils.data.DataLoader(data, batch_size=64, num_workers=0)
+    for epoch in range(10):
+        train(model, loader, optimizer)
+"""
+
+
+@pytest.mark.parametrize("state", ["changed", "new", "renamed"])
+def test_one_run_on_a_branch_settles(checkout: Path, monkeypatch: pytest.MonkeyPatch, state: str) -> None:
+    """Workers and pinning bring up that workers are kept, and where the branch wrote it, that copies need not wait."""
+    monkeypatch.chdir(checkout)
+    name = "loop.py"
+    if state != "new":
+        (checkout / name).write_text(LOADER)
+        subprocess.run(["git", "add", name], check=True)
+        subprocess.run(["git", "commit", "-qm", "loop"], check=True)
+    if state == "renamed":
+        subprocess.run(["git", "mv", name, "moved.py"], check=True)
+        name = "moved.py"
+    (checkout / name).write_text(LOADER + MADE)
+    asked = ("fix", "--base", "HEAD", "--unsafe", "--min-confidence", "0")
+    said = run(*asked).stdout
+    assert re.search(r"Fixed \d findings? in 1 file, and \d findings? that these fixes brought up", said)
+    after = (checkout / name).read_text()
+    assert "persistent_workers=True" in after
+    assert ("non_blocking=True" in after) is (state == "new")
+    again = run(*asked).stdout
+    assert again.startswith("Nothing to fix") and (checkout / name).read_text() == after
+
+
+def test_what_a_fix_on_a_branch_leaves_is_what_the_next_run_finds(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(checkout)
+    (checkout / "ops.py").write_text(OPS.replace("dim=1", "dim=2") + "\n\n" + DETECT.format("one"))
+    asked = ("fix", "--base", "HEAD", "--min-confidence", "0", "--select", "PTO202,PTO235,PTO407")
+    first, second = run(*asked).stdout, run(*asked).stdout
+    assert "1 place left" in first and second.startswith("Nothing to fix; 1 finding left"), (first, second)
+
+
 def test_fixes_that_other_fixes_bring_up_are_bounded() -> None:
     file = whole_file("ops.py", OPS.encode())
     (first, *_) = every_finding(file)

@@ -93,7 +93,7 @@ def test_the_textbook_case_of_a_rule_is_worth_a_comment() -> None:
 def test_what_is_shown_as_the_threshold_has_reached_it() -> None:
     even = Ranker(None, Head(0.2, {}), {})  # P(useful) is 0.5498
     assert even.admits({"stated confidence": 0.8}, 0.55)
-    assert even.missed({"stated confidence": 0.8}, 0.55) == ()
+    assert even.missed({"stated confidence": 0.8}, even.conditions(0.55)) == ()
 
 
 def test_a_reason_says_that_the_hit_lacks_it() -> None:

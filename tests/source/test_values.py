@@ -13,6 +13,18 @@ from ptopt.source.values import Value
 HEADER = "import torch\nimport numpy as np\nimport torch.nn.functional as F\nfrom torch import nn, Tensor\n"
 
 
+# A tensor of a class that is made longer.
+CACHE = """
+class Cache:
+    mask: {}[torch.Tensor, "batch before"]
+
+    def append(self, new: {}[torch.Tensor, "batch new"]):
+        longer = torch.cat([self.mask, new.to(self.mask.device)], dim=-1)
+        ask(longer)
+        self.mask = longer
+"""
+
+
 def _value(code: str) -> Value:
     file = SourceFile.parse("f.py", (HEADER + textwrap.dedent(code)).encode())
     call = next(
@@ -148,6 +160,14 @@ def test_devices(code: str, device: str) -> None:
         ("ask(criterion(a, b).argmax(1))", False),
         ("ask(F.relu(x))", None),
         ("def f(mask: Int[torch.Tensor, 'batch tokens']):\n    ask(mask)", False),
+        (CACHE.format("Int", "Int"), False),
+        (CACHE.format("Int", "Float"), None),
+        (CACHE.format("Float", "Int"), None),
+        (
+            "class C:\n    def __init__(self, n):\n        self.ids: Int[Tensor, 'n'] = n\n        ask(self.ids)",
+            False,
+        ),
+        ("def f(model, a):\n    q = torch.cat([torch.zeros(3), nn.Parameter(a)])\n    ask(q)", True),
         ("def f(x: Float[torch.Tensor, 'batch tokens']):\n    ask(x)", None),
     ],
 )

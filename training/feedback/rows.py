@@ -24,6 +24,7 @@ from ptopt.findings import Finding
 from ptopt.model import prompt
 from ptopt.model.backends.encoding import YES
 from ptopt.model.region import JUDGE_TOKENS, Candidate, fit, regions_of
+from ptopt.pathkind import PYTHON
 from ptopt.project.facts import FACT_FILES, ProjectFacts, read_facts
 from ptopt.proposals import Fixes, propose
 from ptopt.rules import known_names, rules
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,99}/(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,100}")
 _SHA = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-_SUFFIXES = (".py", ".ipynb")
 _MAX_FILE = 5_000_000  # bytes; what a review reads
 _MAX_FACTS = 1_000_000
 
@@ -226,7 +226,7 @@ class _Replay(Generic[Made]):
             missing = sorted({rule for (rule, _), text in found.items() if text == NOT_FOUND})
             if not missing:
                 break
-            if not path.endswith(_SUFFIXES):
+            if not path.endswith(PYTHON):
                 continue
             unread = [rule for rule in missing if (path, blob, rule, facts_key) not in self._known]
             if unread:

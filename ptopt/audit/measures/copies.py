@@ -134,6 +134,8 @@ def _is_data(module: Module, value: ast.expr) -> bool:
     while isinstance(current, (ast.Attribute, ast.Subscript)):
         current = current.value
     if isinstance(current, ast.Call):
+        if isinstance(current.func, ast.Attribute) and current.func.attr == "detach":
+            return False  # a batch has no graph: what a network made
         inner = [*current.args, *([current.func.value] if isinstance(current.func, ast.Attribute) else [])]
         return any(_is_data(module, a) for a in inner)
     if not isinstance(current, ast.Name) or current.id == "self":
@@ -198,9 +200,9 @@ def _of_batch(module: Module, value: ast.expr, container: ast.AST) -> bool:
 
 
 def _loops_over_data(loop: ast.AST) -> bool:
-    """Not a comprehension, nor a loop over parameters or layers."""
+    """Not a comprehension, nor a loop over parameters, weights or layers."""
     return isinstance(loop, (ast.For, ast.AsyncFor)) and not re.search(
-        r"param|grad|layer|modules|optim", text_of(loop.iter)
+        r"param|grad|layer|modules|optim|state_?dict", text_of(loop.iter)
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Mapping
 
 from ptopt.audit.arguments import TrainerArguments
 from ptopt.audit.calling import callers
@@ -18,6 +19,7 @@ _PACKS = re.compile(
     r"^(ConstantLength|Packed|Packing|SequencePack)\w*(Data(set|loader|Loader)|Collator|Sampler)$"
 )
 _OF_BATCHES = re.compile(r"collat|batch|(^| )(forward|__call__|__iter__|\w*_step|loss|compute_loss)$", re.I)
+_TOKENISES = re.compile(r"tokeni[sz]e\w*$|tokeni[sz]er (__call__|encode\w*)$", re.I)
 _TEXT = re.compile(r"token|text|seq|len|mel|wav|audio|spec|input_ids|word|char", re.I)
 
 
@@ -37,6 +39,7 @@ def padding(setup: Setup) -> Measure:
             _place(value),
         )
     fixed, packed, dynamic = _filled_up(setup), _packers(setup), []
+    doubted: dict[Place, str] = {}  # places that may not run, each with the condition
     for module, keyword in _keywords(
         setup,
         (
@@ -50,6 +53,11 @@ def padding(setup: Setup) -> Measure:
     ):
         value = setup.value(module, keyword.value)
         place = setup.place(module, keyword.value)
+        runs = setup.runs(module, keyword)
+        if runs.truth is False:
+            continue
+        if runs.truth is None:
+            doubted[place] = runs.note
         if keyword.arg in ("packing", "group_by_length", "sample_packing") and value.truth:
             packed.append(place)
         elif keyword.arg == "train_sampling_strategy":  # of transformers 5
@@ -72,22 +80,20 @@ def padding(setup: Setup) -> Measure:
     dynamic += collated.get(True, [])
     fixed += [] if dynamic else collated.get(False, [])
     if packed:
-        return Measure(key, title, State.ON, "sequences are packed or grouped by length", tuple(packed)[:4])
+        return _decided(State.ON, "sequences are packed or grouped by length", packed, doubted)
+    own = [] if packed or dynamic else _tokenised(setup)
+    if own and doubted.keys() >= {*fixed}:
+        return _decided(State.OFF, "sequences are padded to a fixed length", own, doubted)
     if fixed:
-        return Measure(key, title, State.OFF, "sequences are padded to the maximum length", tuple(fixed)[:4])
+        return _decided(State.OFF, "sequences are padded to the maximum length", fixed, doubted)
     if dynamic:
-        return Measure(
-            key, title, State.ON, "batches are padded to their longest sequence", tuple(dynamic)[:4]
-        )
+        return _decided(State.ON, "batches are padded to their longest sequence", dynamic, doubted)
     if None in collated:
         detail = "whether a batch is padded to its longest sequence or to a fixed length was not found"
         return Measure(key, title, State.UNKNOWN, detail, tuple(collated[None])[:4])
     text = setup.calls("from_pretrained") and any(
         "Tokenizer" in text_of(c.func) for _, c in setup.calls("from_pretrained")
     )
-    own = _tokenised(setup)
-    if own:
-        return Measure(key, title, State.OFF, "sequences are padded to a fixed length", tuple(own)[:4])
     if text or setup.framework in ("transformers", "TRL"):
         return Measure(
             key, title, State.UNKNOWN, "text is tokenised; how it is padded was not found", setup.where()
@@ -95,6 +101,14 @@ def padding(setup: Setup) -> Measure:
     if setup.missing:
         return Measure(key, title, State.UNKNOWN, f"no tokenised text seen; {setup.missing}")
     return setup.not_applicable(key, title, "no tokenised text seen")
+
+
+def _decided(state: State, detail: str, places: list[Place], doubted: Mapping[Place, str]) -> Measure:
+    """What the places say; unknown where none of them surely runs."""
+    sure = [place for place in places if place not in doubted]
+    if not sure:
+        state, detail = State.UNKNOWN, f"{detail}, if {doubted[places[0]]}"
+    return Measure("padding", "Padding and packing", state, detail, tuple(sure or places)[:4])
 
 
 def _pads_a_batch(setup: Setup, module: Module, call: ast.Call) -> bool:
@@ -110,9 +124,8 @@ def _pads_a_batch(setup: Setup, module: Module, call: ast.Call) -> bool:
     passed = {text_of(keyword.value).rpartition(".")[2] for _, keyword in _keywords(setup, ("collate_fn",))}
 
     def makes(holder: Module, each: FunctionNode) -> bool:
-        cls = holder.file.index.class_of(each)
-        name = each.name if cls is None else f"{cls.name} {each.name}"
-        return each.name in passed or bool(_OF_BATCHES.search(name) or holder.file.context.trains(each))
+        named = _OF_BATCHES.search(_full_name(holder, each))
+        return each.name in passed or bool(named or holder.file.context.trains(each))
 
     return any(makes(holder, each) for holder, each in [(module, function), *around])
 
@@ -122,11 +135,18 @@ def _tokenised(setup: Setup) -> list[Place]:
     return [
         setup.place(module, function)
         for function, module in setup.live.functions.items()
-        if re.search(r"tokeni[sz]e", function.name)
+        if _TOKENISES.search(_full_name(module, function))
         and re.search(
             r"(zeros|full)\([^\n]*(context_length|max_?len|max_length|max_txt)", module.file.source(function)
         )
+        and setup.runs(module, function.body[0]).truth is not False
     ]
+
+
+def _full_name(module: Module, function: FunctionNode) -> str:
+    """`Tokenizer encode`, of a method."""
+    cls = module.file.index.class_of(function)
+    return function.name if cls is None else f"{cls.name} {function.name}"
 
 
 def _filled_up(setup: Setup) -> list[Place]:

@@ -229,7 +229,7 @@ def _named(setup: Setup) -> str:
             if not _HALF_TYPE.fullmatch(text.removeprefix("_")) and not text.endswith(".autocast"):
                 continue
             if setup.live.runs(module, node) and _may_compute(setup, module, node):
-                return f"`{text}` is named, but how it is used was not understood"
+                return f"how `{text}` is used at {setup.place(module, node)} was not understood"
     return ""
 
 

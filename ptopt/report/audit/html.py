@@ -167,7 +167,7 @@ def _entry(entries: Sequence[EntryPoint], is_open: bool) -> Iterator[str]:
     paths = " ".join(f"<code>{_text(each.path)}</code>" for each in entries)
     numbers = tally(entry.measures)
     total = max(sum(numbers.values()), 1)
-    yield f"<details{' open' if is_open else ''}><summary>{paths} <small>{_text(started(entry))}</small>"
+    yield f"<details{' open' if is_open else ''}><summary>{paths} <small>{_text(started(entries))}</small>"
     yield '<span class="stack" aria-hidden="true">'
     for state, number in numbers.items():
         if number:

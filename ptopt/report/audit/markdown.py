@@ -144,7 +144,7 @@ def _entry(entries: Sequence[EntryPoint], number: int, of: int) -> Iterator[str]
         rows.append(f"| {measure.title} | {SYMBOLS[measure.state]} | {detail} | {evidence} |")
     table = "\n".join(rows)
     paths = ", ".join(code_span(one_line(each.path)) for each in entries)
-    yield f"{paths} ({markdown_text(started(entry))})"
+    yield f"{paths} ({markdown_text(started(entries))})"
     folded = f"<details><summary>Table {number} of {of}</summary>\n\n{table}\n\n</details>"
     yield folded if number > _MOST_TABLES else table
     if entry.limits:

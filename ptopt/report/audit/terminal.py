@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ptopt.audit.values import Audit, EntryPoint, Gap, Level, State, Weighed
+from ptopt.audit.values import Audit, EntryPoint, Gap, Level, Measure, Place, State, Weighed
 from ptopt.findings import Impact
 from ptopt.report.audit.cells import in_cells
 from ptopt.report.audit.text import (
@@ -24,7 +24,6 @@ from ptopt.report.audit.text import (
     not_reviewed,
     of_level,
     outcome,
-    places,
     reading,
     stands,
     started,
@@ -40,7 +39,7 @@ _LEVEL = {Level.CRITICAL: "bold red", Level.MODERATE: "bold yellow", Level.LOW: 
 _MOST_ENTRIES = 6
 _MOST_FINDINGS = 15
 _LISTED = 15
-_DEEPEST = 4  # columns of indentation
+_DEEPEST = _BELOW = 6  # columns of indentation: of the items of the plan, and of what stands below a row
 
 
 def render(audit: Audit, width: int, color: bool) -> str:
@@ -49,134 +48,150 @@ def render(audit: Audit, width: int, color: bool) -> str:
     console = Console(file=out, width=width, force_terminal=color, no_color=not color, highlight=False)
     unbroken = Unbroken()
 
-    def whole(text: str) -> str:
-        return unbroken.keep(one_line(text), width - _DEEPEST)
-
-    def in_cell(text: str, beside: int) -> str:
-        return unbroken.keep(one_line(text), width - beside)
-
-    for part in _parts(audit, whole, in_cell):
+    for part in _Page(width, unbroken).parts(audit):
         console.print(part)
     text = unbroken.restore(out.getvalue().rstrip("\n"))
     return "\n".join(line.rstrip() for line in text.split("\n")) + "\n"
 
 
-def _parts(
-    audit: Audit, whole: Callable[[str], str], in_cell: Callable[[str, int], str]
-) -> Iterator[RenderableType]:
-    """`whole` keeps links and long paths in one piece; `in_cell` also, in the last column beside so many others."""
-    yield Text(f"Training audit of {one_line(audit.name)}", "bold")
-    yield Text(f"{outcome(audit)}.")
-    if audit.model is not None:
-        yield Text(f"{one_line(reading(audit))}.", "dim")
-    groups = alike(audit.entries)
-    for entries in groups[:_MOST_ENTRIES]:
-        yield Text()
-        yield _entry(entries, in_cell)
-    if left := sum(map(len, groups[_MOST_ENTRIES:])):
-        yield Text(f"and {left} more scripts: --format html or json has them all", "dim")
-    for level in Level:
-        gaps, findings = of_level(audit, level)
-        if gaps or findings:
+class _Page:
+    """The parts of an audit, for lines of so many columns. Links and places stay in one piece."""
+
+    def __init__(self, width: int, unbroken: Unbroken) -> None:
+        self._width = width
+        self._unbroken = unbroken
+
+    def _whole(self, text: str) -> str:
+        """Of a text: the links and paths that are longer than a line."""
+        return self._unbroken.keep(one_line(text), self._width - _DEEPEST)
+
+    def _place(self, text: str, indented: int = _DEEPEST, behind: str = "") -> str:
+        """`demo.ipynb:cell 2:5`, with the comma behind it."""
+        return self._unbroken.piece(one_line(text) + behind, self._width - indented)
+
+    def _places(self, found: Iterable[Place], indented: int = _DEEPEST) -> str:
+        *others, last = dict.fromkeys(map(str, found))
+        return " ".join([*(self._place(each, indented, ",") for each in others), self._place(last, indented)])
+
+    def parts(self, audit: Audit) -> Iterator[RenderableType]:
+        yield Text(f"Training audit of {one_line(audit.name)}", "bold")
+        yield Text(f"{outcome(audit)}.")
+        if audit.model is not None:
+            yield Text(f"{one_line(reading(audit))}.", "dim")
+        groups = alike(audit.entries)
+        for entries in groups[:_MOST_ENTRIES]:
             yield Text()
-            yield Text(HEADINGS[level], _LEVEL[level])
-        for gap in gaps:
-            yield _gap(gap, whole)
-        for weighed in findings[:_MOST_FINDINGS]:
-            yield _finding(weighed, whole)
-        if len(findings) > _MOST_FINDINGS:
-            yield _indented(
-                Text(f"and {len(findings) - _MOST_FINDINGS} more findings (`ptopt check` lists them)", "dim")
-            )
-    if audit.good:
-        yield Text()
-        yield Text("Already good", "bold green")
-        for good in audit.good:
-            yield _indented(
-                Text(one_line(f"{good.title}: {'; '.join(good.details)} ({names(good.entries)})"))
-            )
-    yield from _plan(audit)
-    notes = [*audit.not_judged[:_LISTED], *filter(None, [not_reviewed(audit)])]
-    if notes:
-        yield Text()
-        yield Text("Not judged", "bold")
-        for note in notes:
-            yield _indented(Text(one_line(note), "dim"))
+            yield self._entry(entries)
+        if left := sum(map(len, groups[_MOST_ENTRIES:])):
+            yield Text(f"and {left} more scripts: --format html or json has them all", "dim")
+        for level in Level:
+            gaps, findings = of_level(audit, level)
+            if gaps or findings:
+                yield Text()
+                yield Text(HEADINGS[level], _LEVEL[level])
+            for gap in gaps:
+                yield self._gap(gap)
+            for weighed in findings[:_MOST_FINDINGS]:
+                yield self._finding(weighed)
+            if len(findings) > _MOST_FINDINGS:
+                more = len(findings) - _MOST_FINDINGS
+                yield _indented(Text(f"and {more} more findings (`ptopt check` lists them)", "dim"))
+        if audit.good:
+            yield Text()
+            yield Text("Already good", "bold green")
+            for good in audit.good:
+                said = f"{good.title}: {'; '.join(good.details)} ({names(good.entries)})"
+                yield _indented(Text(self._whole(said)))
+        yield from self._plan(audit)
+        notes = [*audit.not_judged[:_LISTED], *filter(None, [not_reviewed(audit)])]
+        if notes:
+            yield Text()
+            yield Text("Not judged", "bold")
+            for note in notes:
+                yield _indented(Text(self._whole(note), "dim"))
 
-
-def _entry(entries: Sequence[EntryPoint], in_cell: Callable[[str, int], str]) -> RenderableType:
-    """The table of scripts whose rows are the same."""
-    entry = entries[0]
-    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
-    table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    titles, states = (
-        max((len(text) for text in texts), default=0)
-        for texts in ([m.title for m in entry.measures], [SYMBOLS[m.state] for m in entry.measures])
-    )
-    beside = 2 + titles + 2 + states + 2 + 2  # with the indentation, and the padding behind each column
-    for measure in entry.measures:
-        detail = Text(one_line(measure.detail))
-        if measure.evidence:
-            detail.append(f"  {in_cell(places(measure.evidence[:2]), beside)}", "dim")
-        if before := static_row(measure):
-            detail.append(f"  {one_line(before)}", "dim")
-        table.add_row(f"  {measure.title}", Text(SYMBOLS[measure.state], _STYLE[measure.state]), detail)
-    head = Text.assemble(
-        (one_line(", ".join(each.path for each in entries)), "bold"), (f"  {one_line(started(entry))}", "dim")
-    )
-    limits = [_indented(Text(one_line(limit), "dim")) for limit in entry.limits]
-    return Group(head, table, *limits)
-
-
-def _gap(gap: Gap, whole: Callable[[str], str]) -> RenderableType:
-    head = Text.assemble((gap.title, "bold"), f": off in {one_line(names(gap.entries))}")
-    lines: list[RenderableType] = [head, _indented(Text(one_line(gap.action)))]
-    lines += [_indented(text) for text in _gains(gap.impact, whole)]
-    lines.append(_indented(Text(f"Wrong if: {one_line(gap.wrong_if)}.", "dim")))
-    return _indented(Group(*lines))
-
-
-def _finding(weighed: Weighed, whole: Callable[[str], str]) -> RenderableType:
-    finding = weighed.finding
-    head = Text.assemble(
-        (whole(stands(weighed)), "bold"),
-        f"  {finding.rule} {one_line(finding.name)}",
-        (f"  {weighed.reason}", "dim"),
-    )
-    lines: list[RenderableType] = [head, _indented(Text(one_line(finding.message)))]
-    if weighed.also:
-        lines.append(_indented(Text(f"Also at {whole(places(weighed.also))}")))
-    lines += [_indented(text) for text in _gains(finding.impact, whole, no_figure(finding))]
-    if finding.when_wrong:
-        lines.append(_indented(Text(f"Wrong if: {one_line(finding.when_wrong)}", "dim")))
-    return _indented(Group(*lines))
-
-
-def _gains(impacts: tuple[Impact, ...], whole: Callable[[str], str], none: str = NO_FIGURE) -> list[Text]:
-    if not impacts:
-        return [Text(f"Expected: {whole(none)}", "dim")]
-    return [Text(f"Expected: {whole(gain_line(impact))}", "dim") for impact in impacts]
-
-
-def _plan(audit: Audit) -> Iterator[RenderableType]:
-    if not audit.plan:
-        return
-    yield Text()
-    yield Text("Plan", "bold")
-    for number, phase in enumerate(audit.plan, 1):
-        yield _indented(
-            Text.assemble((f"Phase {number}: {phase.title}", "bold"), (f"  {phase.effort}", "dim"))
+    def _entry(self, entries: Sequence[EntryPoint]) -> RenderableType:
+        """The table of scripts whose rows are the same."""
+        entry = entries[0]
+        titles, states = (
+            max((len(text) for text in texts), default=0)
+            for texts in ([m.title for m in entry.measures], [SYMBOLS[m.state] for m in entry.measures])
         )
-        for step in phase.steps:
-            place = f"{one_line(str(step.places[0]))} " if step.places else ""
-            if len(step.places) > 1:
-                place += f"and {count(len(step.places) - 1, 'other place')}: "
-            title = f"{place}{one_line(in_brief(step))}"
-            yield bullet(Text.assemble(title, (f"  ({one_line(step.effort)})", "dim")), 4)
-    for note in audit.notes:
-        yield _indented(Text(note, "dim"))
+        paths = [self._place(each.path, 0, ",") for each in entries[:-1]]
+        head = Text.assemble(
+            (" ".join([*paths, self._place(entries[-1].path, 0)]), "bold"),
+            (f"  {self._whole(started(entries))}", "dim"),
+        )
+        rows = [part for measure in entry.measures for part in self._row(measure, titles, states)]
+        return Group(head, *rows, *(_indented(Text(self._whole(limit), "dim")) for limit in entry.limits))
+
+    def _row(self, measure: Measure, titles: int, states: int) -> Iterator[RenderableType]:
+        """A row of the table; what has a word that is too long for the last column stands below it."""
+        room = self._width - (2 + titles + 2 + states + 2)
+        detail = Text(self._whole(measure.detail))
+        found = measure.evidence[:2]
+        fits = all(len(str(place)) < room for place in found)
+        if found and fits:
+            detail.append(f"  {self._places(found)}", "dim")
+        if before := static_row(measure):
+            detail.append(f"  {self._whole(before)}", "dim")
+        below = [detail] if any(len(word) > room for word in detail.plain.split()) else []
+        if found and not fits:
+            below.append(Text(self._places(found, _BELOW), "dim"))
+        table = Table.grid(padding=(0, 2, 0, 0))
+        table.add_column(no_wrap=True, width=2 + titles)
+        table.add_column(no_wrap=True, width=states)
+        table.add_column(overflow="fold")
+        state = Text(SYMBOLS[measure.state], _STYLE[measure.state])
+        table.add_row(f"  {measure.title}", state, Text() if detail in below else detail)
+        yield table
+        yield from (_indented(text, _BELOW) for text in below)
+
+    def _gap(self, gap: Gap) -> RenderableType:
+        head = Text.assemble((gap.title, "bold"), f": off in {self._whole(names(gap.entries))}")
+        lines: list[RenderableType] = [head, _indented(Text(one_line(gap.action)))]
+        lines += [_indented(text) for text in self._gains(gap.impact)]
+        lines.append(_indented(Text(f"Wrong if: {one_line(gap.wrong_if)}.", "dim")))
+        return _indented(Group(*lines))
+
+    def _finding(self, weighed: Weighed) -> RenderableType:
+        finding = weighed.finding
+        head = Text.assemble(
+            (self._place(stands(weighed)), "bold"),
+            f"  {finding.rule} {one_line(finding.name)}",
+            (f"  {weighed.reason}", "dim"),
+        )
+        lines: list[RenderableType] = [head, _indented(Text(one_line(finding.message)))]
+        if weighed.also:
+            lines.append(_indented(Text(f"Also at {self._places(weighed.also)}")))
+        lines += [_indented(text) for text in self._gains(finding.impact, no_figure(finding))]
+        if finding.when_wrong:
+            lines.append(_indented(Text(f"Wrong if: {one_line(finding.when_wrong)}", "dim")))
+        return _indented(Group(*lines))
+
+    def _gains(self, impacts: tuple[Impact, ...], none: str = NO_FIGURE) -> list[Text]:
+        if not impacts:
+            return [Text(f"Expected: {self._whole(none)}", "dim")]
+        return [Text(f"Expected: {self._whole(gain_line(impact))}", "dim") for impact in impacts]
+
+    def _plan(self, audit: Audit) -> Iterator[RenderableType]:
+        if not audit.plan:
+            return
+        yield Text()
+        yield Text("Plan", "bold")
+        for number, phase in enumerate(audit.plan, 1):
+            yield _indented(
+                Text.assemble((f"Phase {number}: {phase.title}", "bold"), (f"  {phase.effort}", "dim"))
+            )
+            for step in phase.steps:
+                said = one_line(in_brief(step))
+                if step.places:
+                    others = len(step.places) - 1
+                    more = f" and {count(others, 'other place')}" if others else ""
+                    said = f"{self._place(str(step.places[0]), _BELOW, '' if more else ':')}{more}{':' * bool(more)} {said}"
+                yield bullet(Text.assemble(said, (f"  ({one_line(step.effort)})", "dim")), 4)
+        for note in audit.notes:
+            yield _indented(Text(note, "dim"))
 
 
 def _indented(part: RenderableType, by: int = 2) -> Padding:

@@ -127,7 +127,11 @@ def reading(audit: Audit) -> str:
     return "; ".join(parts) + (f". Not all was checked: {model.note}" if model.note else "")
 
 
-def started(entry: EntryPoint) -> str:
-    """Framework, and where the training starts."""
-    loop = f", training at {entry.loop}" if entry.loop is not None else ""
+def started(entries: Sequence[EntryPoint]) -> str:
+    """Framework, and where the training starts, behind the paths of scripts with the same table."""
+    entry, loop = entries[0], ""
+    if entry.loop is not None:
+        named = len(entries) == 1 and entry.loop.path == entry.path
+        in_file = f"{'line ' * (entry.loop.cell is None)}{entry.loop.where}"
+        loop = f", training at {in_file if named else entry.loop}"
     return f"{entry.framework}{loop}, {count(entry.files, 'file')} read"

@@ -81,6 +81,15 @@ class ResultStoredWithGraph(Rule):
             for x in loader:
                 results.append(model(x).cpu())
         """,
+        """
+        class Cache:
+            attention_mask: Int[torch.Tensor, "batch before"]
+
+            def append(self, attention_mask: Int[torch.Tensor, "batch new"]):
+                updated_attention_mask = torch.cat([self.attention_mask, attention_mask], dim=-1)
+                self.attention_mask = updated_attention_mask
+                return updated_attention_mask
+        """,
     )
     INVALID = (
         Invalid(

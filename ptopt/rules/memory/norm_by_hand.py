@@ -6,6 +6,10 @@ from typing import ClassVar
 
 from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile
 from ptopt.rules.ops._calls import torch_op
+from ptopt.source.calls import called_name
+
+_SCALES = frozenset({"mul", "mul_", "div", "div_", "multiply", "divide", "true_divide"})
+_CASTS = frozenset({"to", "type_as", "float", "half", "bfloat16", "type"})
 
 
 class NormByHand(Rule):
@@ -19,7 +23,8 @@ class NormByHand(Rule):
     autograd keeps several. `F.rms_norm` is one operation with a fused kernel in current versions.
 
     ## When this is wrong
-    When the module is compiled, which fuses the chain, or the norm deviates from the standard form.
+    When the module is compiled, which fuses the chain, or the norm deviates from the standard form. Norms that hand the root or the
+    mean on, such as to a hook that may read or replace it, are left alone.
 
     ## Example
     ```python
@@ -60,6 +65,25 @@ class NormByHand(Rule):
         """
         rmse = torch.sqrt(((a - b) ** 2).mean())
         """,
+        """
+        class RMSNorm(nn.Module):
+            def forward(self, x):
+                scale = self.hook_scale((x.pow(2).mean(-1, keepdim=True) + self.eps).sqrt())
+                return self.hook_normalized(x / scale) * self.weight
+        """,
+        """
+        class RMSNorm(nn.Module):
+            def forward(self, x):
+                scale = (x.pow(2).mean(-1, keepdim=True) + self.eps).sqrt()
+                return x / scale * self.weight, scale
+        """,
+        """
+        class RMSNorm(nn.Module):
+            def forward(self, x):
+                variance = x.pow(2).mean(-1, keepdim=True)
+                self.seen(variance)
+                return x * torch.rsqrt(variance + self.eps) * self.weight
+        """,
     )
     INVALID = (
         Invalid(
@@ -84,6 +108,23 @@ class NormByHand(Rule):
                     x = x.float()
                     rrms = torch.rsqrt(torch.mean(x**2, dim=-1, keepdim=True) + 1e-6)  # !
                     return x * rrms * self.scale
+            """
+        ),
+        Invalid(
+            """
+            class RMSNorm(torch.nn.Module):
+                def forward(self, x):
+                    scale = (x.pow(2).mean(-1, keepdim=True) + self.eps).sqrt()  # !
+                    normed = x / scale.to(x.dtype)
+                    return self.hook_normalized(normed) * self.weight
+            """
+        ),
+        Invalid(
+            """
+            class RMSNorm(torch.nn.Module):
+                def forward(self, x):
+                    inverse = 1.0 / torch.sqrt(x.pow(2).mean(-1, keepdim=True) + self.eps)  # !
+                    return torch.mul(x, inverse) * self.weight
             """
         ),
     )
@@ -112,6 +153,8 @@ class NormByHand(Rule):
         function = file.index.function_of(node)
         if function is None or any("compile" in file.source(d) for d in function.decorator_list):
             return
+        if not _only_scales(node, file) or not _is_read_once(_without_epsilon(op.operand), file):
+            return
         dim = average.argument(0, "dim")
         if dim is None or file.source(dim) not in ("-1", "(-1,)", "[-1]"):
             return
@@ -125,6 +168,41 @@ class NormByHand(Rule):
             cause=function,
             facts={"compiled": "torch.compile" in file.text, "casts": "float()" in file.source(function)},
         )
+
+
+def _only_scales(root: ast.AST, file: SourceFile) -> bool:
+    """Is the root only multiplied with or divided by? A hook that sees it may put another one in its place."""
+    parent = file.index.parent(root)
+    while isinstance(parent, ast.Attribute):  # `root.to(x.dtype)`
+        call = file.index.parent(parent)
+        if not (isinstance(call, ast.Call) and call.func is parent):
+            return False
+        if parent.attr in _SCALES:
+            return True
+        if parent.attr not in _CASTS:
+            return False
+        root, parent = call, file.index.parent(call)
+    if isinstance(parent, ast.BinOp) and isinstance(parent.op, (ast.Mult, ast.Div)):
+        other = parent.right if root is parent.left else parent.left
+        return not isinstance(other, ast.Constant) or _only_scales(parent, file)
+    if isinstance(parent, ast.AugAssign):
+        return isinstance(parent.op, (ast.Mult, ast.Div))
+    if isinstance(parent, ast.Call):
+        return called_name(parent) in _SCALES
+    targets = parent.targets if isinstance(parent, ast.Assign) else []
+    if isinstance(parent, ast.AnnAssign):
+        targets = [parent.target]
+    if len(targets) != 1 or not isinstance(targets[0], ast.Name):
+        return False
+    loads = file.uses.loads(file.index.function_of(root), targets[0].id)
+    return bool(loads) and all(_only_scales(load, file) for load in loads)
+
+
+def _is_read_once(mean: ast.expr, file: SourceFile) -> bool:
+    """Is the mean, where it has a name, only there for the root?"""
+    if not isinstance(mean, ast.Name):
+        return True
+    return len(file.uses.loads(file.index.function_of(mean), mean.id)) == 1
 
 
 def _without_epsilon(expr: ast.expr) -> ast.expr:

@@ -297,6 +297,29 @@ def test_places_in_a_notebook_are_those_of_its_cells(form: str) -> None:
     assert "a.ipynb:3" in render(form, audit, width=300).replace("&#8203;", "")
 
 
+@pytest.mark.parametrize("folders", [1, 9])
+def test_only_a_path_longer_than_a_line_makes_it_longer(folders: int) -> None:
+    """Places stay in one piece, so that they can be followed: on a line of their own where a column is too narrow."""
+    path = f"{'folder_of_models/' * folders}a_module_with_a_long_name.ipynb"
+    audit = audit_of(path)
+    shown = dataclasses.replace(audit, cells={path: {number: (12, 100 + number) for number in range(1, 200)}})
+    lines = render("terminal", shown, width=80).splitlines()
+    assert sum(f"{path}:cell 12:1" in line for line in lines) > 3
+    wide = [line for line in lines if len(line) > 80]
+    assert bool(wide) is (len(path) > 80) and all(path in line for line in wide)
+    assert not any(line.endswith(f"{path}:cell") for line in lines)
+
+
+@pytest.mark.parametrize("form", ["terminal", "markdown", "html"])
+def test_a_script_is_not_named_twice(form: str) -> None:
+    audit = audit_of("plain")
+    entry = audit.entries[0]
+    alone = dataclasses.replace(audit, entries=(entry,))
+    assert f"training at line {entry.loop.line}, " in render(form, alone, width=120)
+    both = dataclasses.replace(audit, entries=(entry, dataclasses.replace(entry, path="other")))
+    assert f"training at {entry.loop}, " in render(form, both, width=120).replace("&#8203;", "")
+
+
 def test_paths_of_the_table_stay_in_one_piece() -> None:
     audit = audit_of("plain")
     place = Place("a_package_with_a_long_name/a_module_with_a_name_as_long.py", 1104)
