@@ -1,12 +1,12 @@
 """What the gates of the ranker are worth on repositories that neither the rules nor the weights had met.
 
-    python -m benchmarks.quality draws [--before 228]
+    python -m benchmarks.quality draws [--before 228] [--also FILE ...]
 
 Rows that the ranker learns from flatter it: mistakes that readers found in them were repaired, and are no rows any more. So each draw
 of fresh repositories (`data/rounds/`, then `data/unlearned/`) is scored by weights that are fitted again, without the
 draw and all later ones. The table counts the comments that would be made above each pair of gates, and how readers judged them, over
 all draws; where two read a comment, each has half of the say. `--before` leaves the later draws out, for a choice to be
-tested on them.
+tested on them. The weights of each draw also learn from the judged comments of `--also`, which are of no draw: are they worth anything?
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ def main(arguments: Sequence[str]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--before", default="", metavar="DRAW", help="only draws with a smaller number")
+    parser.add_argument("--also", type=Path, nargs="+", default=[], metavar="FILE", help="more to learn from")
     options = parser.parse_args(arguments)
     draws = {
         file.stem: read_names([file]) for folder in DRAWS for file in sorted((_DATA / folder).glob("*.txt"))
@@ -54,6 +55,7 @@ def main(arguments: Sequence[str]) -> int:
         list(read_rows(FILES)),
         list(read_rows(sorted((_DATA / "found").glob("*.jsonl")))),
         options.before,
+        list(read_rows(options.also)),
     )
     columns = f"{'comments':>10}{'useful':>9}{'trivial':>9}{'wrong':>7}"
     print(f"{'rule states':>12}{'P(useful)':>11}{columns}")
@@ -81,8 +83,10 @@ def scored(
     judged: Sequence[Mapping[str, Any]],
     found: Sequence[Mapping[str, Any]],
     before: str = "",
+    also: Sequence[Mapping[str, Any]] = (),
 ) -> list[Scored]:
-    """The comments of the draws, or of those before `before`, each by weights fitted without its draw and later ones."""
+    """The comments of the draws, or of those before `before`, each by weights fitted without its draw and later ones; of a
+    repository in `also`, without what `also` says of it."""
     by_repository = {repo: draw for draw, repos in draws.items() for repo in repos}
 
     def draw_of(row: Mapping[str, Any]) -> str:
@@ -97,11 +101,14 @@ def scored(
         for row in rows
         if (read := read_row(row, drawn)) is not None
     ]
+    more = [read for row in also if (read := read_row(row)) is not None]
     scored = []
     for draw in sorted({*draws, *map(draw_of, judged)} - {""}):
         if before and draw >= before:
             break
-        ranker = train([row for its_draw, row in known if its_draw < draw], [])
+        of_draw = {row["repo"] for row in judged if draw_of(row) == draw}
+        apart = [row for row in more if row.repo not in of_draw]
+        ranker = train([*(row for its_draw, row in known if its_draw < draw), *apart], [])
         for row in judged:
             read = read_row(row)
             if read is None or draw_of(row) != draw:

@@ -117,6 +117,18 @@ def test_each_place_can_be_a_row(repository: Repository, tmp_path: Path) -> None
         assert len(rows) == number and len(rows[0]["also"]) == 2 - number
 
 
+def test_files_of_the_newest_commit_can_be_reviewed_instead_of_changes(
+    repository: Repository, tmp_path: Path
+) -> None:
+    """Lines that the newest commit did not touch are among them, and the commit's own change stays another thing."""
+    repository.commit("slow", SLOW)
+    newest = repository.commit("more", SLOW + "\n\ndef last():\n    return None\n")
+    rows, drawn = run(tmp_path, "--heads", 5)
+    assert drawn == [newest] and {row["start"] for row in rows} >= {10}
+    assert run(tmp_path, "--commits-from", tmp_path / "rows.commits.jsonl", "--heads", 5)[0] == rows
+    assert run(tmp_path, "--commits-from", tmp_path / "rows.commits.jsonl")[0] == []
+
+
 def test_commits_that_are_gone_are_counted(
     repository: Repository, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

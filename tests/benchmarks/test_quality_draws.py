@@ -45,3 +45,14 @@ def test_both_readers_count() -> None:
     (one,) = scored({"1": frozenset(FIRST)}, [*before, twice], [])
     assert one.verdicts == ("R", "W")
     assert one.stated == 0.8
+
+
+def test_more_judged_comments_are_learned_from_but_none_of_the_repositories_of_a_draw() -> None:
+    before = [judged(repo, "R" if n % 2 else "T", loop=float(n % 2)) for repo in EARLIER for n in range(4)]
+    drawn = [*before, *rows_of(FIRST, "T", loop=1.0)]
+    opposite = [judged(f"other/{n}", "T", loop=1.0) for n in range(200)]
+    of_draw = [row | {"repo": FIRST[0]} for row in opposite]
+    draws = {"1": frozenset(FIRST)}
+    plain = scored(draws, drawn, [])
+    assert scored(draws, drawn, [], also=of_draw) == plain
+    assert scored(draws, drawn, [], also=opposite)[0].useful < plain[0].useful
