@@ -13,6 +13,7 @@ from weakref import WeakMethod
 
 from ptopt.findings import Span
 from ptopt.project.facts import NO_FACTS, ProjectFacts
+from ptopt.project.removed import bounds
 from ptopt.source.bindings import Bindings
 from ptopt.source.calls import CallGraph
 from ptopt.source.context import Context
@@ -78,8 +79,8 @@ class SourceFile:
         self.repository = repository
         self.text = parsed.text
         self.tree = parsed.tree
-        self.facts = facts
         self.parsed = parsed
+        self._facts = facts
         self._computed: dict[Callable[[SourceFile], Any], Any] = {}
         self._searched: dict[re.Pattern[str], bool] = {}
 
@@ -99,6 +100,11 @@ class SourceFile:
         other = SourceFile(self.path, self.parsed, facts, repository)
         other.__dict__["index"] = self.index
         return other
+
+    @cached_property
+    def facts(self) -> ProjectFacts:
+        """What is known of the project, with the versions that the imports of this file bound."""
+        return self._facts.capped(bounds(self.path, self.tree, self.text))
 
     @cached_property
     def index(self) -> Index:
