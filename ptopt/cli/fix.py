@@ -37,6 +37,7 @@ class _Outcome:
     beside: int = 0  # places that were fixed and have another finding, which stood behind the first one
     hidden: int = 0  # places that the ranker left out
     lost: int = 0  # files that were not reviewed
+    limit: int | None = None  # of the comments that a review of the change shows
 
 
 @click.command()
@@ -64,6 +65,7 @@ def fix(
     to stdout.
     """
     from ptopt.inputs import repository_root
+    from ptopt.ranking import across_files
 
     if base is not None and stdin is not None:
         raise click.UsageError("--base needs files, not stdin")
@@ -75,6 +77,9 @@ def fix(
     )
     shows = ["ptopt", "check"] if base is None else ["ptopt", "review", "--base", base]
     same = settings.arguments() + ([] if baseline is None else ["--baseline", str(baseline)])
+    comments = len(across_files(outcome.left))
+    if outcome.limit is not None and comments > outcome.limit:
+        same += ["--budget", str(comments)]  # else it does not show all that is said to be left
     summary = _summary(outcome, diff, unsafe, shlex.join([*shows, *same]))
     click.echo(summary, err=diff or stdin is not None)
     if settings.exit_code:
@@ -114,7 +119,8 @@ def apply_fixes(
     from ptopt.review import review_files
 
     known = read_baseline(baseline)
-    root, files, config, facts, skipped = stream(paths, settings, stdin, baseline)
+    root, streamed, config, facts, skipped = stream(paths, settings, stdin, baseline)
+    files: Iterable[ChangedFile | NotReviewed] = streamed
     near = neighbours_in(root)
     change = None if base is None else change_between(root, base)
     around = change.around if change is not None else {}
@@ -143,18 +149,22 @@ def apply_fixes(
             count_hidden(found, file)
         return found
 
-    def of_the_change(file: ChangedFile) -> list[Finding]:
-        """What a review of the change says of the file."""
-        found = review_files(
-            [file],
+    listed_in: dict[str, list[Finding]] = {}
+    if change is not None:
+        of_change = [f for f in streamed if isinstance(f, NotReviewed) or f.path in changed]
+        files = of_change
+        # Together, as a review of the change does it: its files answer questions about one another.
+        heads = {f.path: f.head for f in change.files if f.head is not None}
+        whole = review_files(
+            [changed[f.path] for f in of_change if not isinstance(f, NotReviewed)],
             config=config,
-            facts=facts,
+            facts=facts.with_texts(heads),
             limit_to_change=True,
-            around=around,
+            around={**heads, **around},
             baseline=known,
         )
-        count_hidden(found, file)
-        return [*found.findings, *found.over_limit]
+        listed_in = {path: _in_file((*whole.findings, *whole.over_limit), path) for path in changed}
+        hidden[""] = sum(whole.left_out.places.values()) if whole.left_out else 0
 
     outcome = _Outcome()
     after = b"" if stdin is None else stdin.data
@@ -162,9 +172,7 @@ def apply_fixes(
         if isinstance(file, NotReviewed):
             lost.add(file.path)
             continue
-        if change is not None and file.path not in changed:
-            continue
-        listed = None if change is None else of_the_change(changed[file.path])
+        listed = None if change is None else listed_in[file.path]
         if listed is None:
             result = fix_file(file, review_one, unsafe=unsafe, most_rounds=_MOST_ROUNDS)
             # counted as `check` counts
@@ -203,6 +211,7 @@ def apply_fixes(
     lost.update(item.path for item in skipped)
     if change is not None:
         lost &= {*changed, *(item.path for item in change.not_reviewed)}
+    outcome.limit = None if change is None else config.budget
     outcome.lost = len(lost)
     outcome.hidden = sum(hidden.values())
     return outcome, broken
@@ -252,6 +261,16 @@ def _in_places(outcome: _Outcome) -> bool:
 
     found, fixed, left = map(across_files, (outcome.found, outcome.fixed, outcome.left))
     return bool(fixed) and any(number(fixed) + number(left) != number(found) for number in (len, places_of))
+
+
+def _in_file(findings: Iterable[Finding], path: str) -> list[Finding]:
+    """The findings with their places in one file alone."""
+    kept = []
+    for finding in findings:
+        places = [p for p in finding.places() if finding.path_of(p) == path]
+        if places:
+            kept.append(dataclasses.replace(finding, path=path, span=places[0].span, also=tuple(places[1:])))
+    return kept
 
 
 def _at(findings: Iterable[Finding], spots: Collection[Spot]) -> list[Finding]:
