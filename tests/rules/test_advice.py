@@ -199,3 +199,21 @@ def test_what_adds_all_at_once_has_the_indices_of_the_loop(index: str, update: s
         "counted-one-by-one", ADDED_UP.format("np.zeros((n, n))", "b", "range(len(rows))", index, update)
     )
     assert "`np.add.at(sums, " in array and "torch.bincount" not in array and "_add_" not in array
+
+
+REDUCED = """
+    def train(model, loader, optimizer):
+        for x in loader:
+            loss = model(x.cuda()).mean()
+            loss.backward()
+            optimizer.step()
+            loss_value = {}
+            log(all_reduce_mean(loss_value))
+"""
+
+
+def test_what_is_added_up_before_it_is_reduced_is_a_number_or_a_tensor() -> None:
+    (number,) = messages("metric-reduced-every-step", REDUCED.format("loss.item()"))
+    assert "(`running_loss_value += loss_value`)" in number
+    (tensor,) = messages("metric-reduced-every-step", REDUCED.format("loss * 2"))
+    assert "on the device (`running_loss_value += loss_value.detach()`)" in tensor
