@@ -114,7 +114,8 @@ FILTERS = {
     """,
     "local": """
         def criterion(a, b):
-            sobel = torch.tensor([[-1.0, 0.0, 1.0], [-2.0, 0.0, 2.0], [-1.0, 0.0, 1.0]]).view(1, 1, 3, 3).cuda()
+            sobel = torch.tensor([[-1.0, 0.0, 1.0], [-2.0, 0.0, 2.0], [-1.0, 0.0, 1.0]]).view(1, 1, 3, 3).to(a.device, a.dtype)
+            sobel = sobel.expand(a.size(1), 1, 3, 3)
             return F.conv2d(a - b, weight=sobel).abs().mean()
     """,
     "similarity": """

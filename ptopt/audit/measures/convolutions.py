@@ -31,6 +31,10 @@ _TIMM_PATCHES = re.compile(
     r"beit\w*_patch\w*)$"
 )
 _FILTER_NAME = re.compile(r"window|kernel|filter|gauss|blur|sobel|laplac|\bw\b", re.I)
+_NO_NUMBERS = frozenset({"device", "dtype", "shape", "ndim", "size"})
+_KEEPS_NUMBERS = frozenset(
+    "to type type_as cuda cpu float half expand expand_as repeat view view_as reshape unsqueeze squeeze contiguous".split()
+)
 _MAKES_LAYER = re.compile(r"(^|\.)(?!\w*Tensor$|Variable$)[A-Z]\w*$")  # `nn.Parameter`, `nn.Conv2d`
 _OTHER_STEM = re.compile(r"\b(embed_layer|hybrid_backbone)\s*=|Hybrid")  # a network before the patches
 
@@ -156,7 +160,7 @@ def _is_fixed(module: Module, weight: ast.expr, depthwise: bool, seen: frozenset
 
     `depthwise`: it filters each channel for itself; then an argument that is called a window or kernel is no weight either.
     """
-    for node in ast.walk(weight):
+    for node in _parts(weight):
         values: list[ast.expr | None] = []
         if (
             isinstance(node, ast.Attribute)
@@ -180,6 +184,26 @@ def _is_fixed(module: Module, weight: ast.expr, depthwise: bool, seen: frozenset
         if not all(value is not None and _is_fixed(module, value, depthwise, seen) for value in values):
             return False
     return True
+
+
+def _parts(weight: ast.expr) -> Iterator[ast.AST]:
+    """What the numbers come from: without the device, the type and the shape that they are brought to."""
+    waiting: list[ast.AST] = [weight]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Attribute) and node.attr in _NO_NUMBERS:
+            continue
+        yield node
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr in _KEEPS_NUMBERS
+        ):
+            waiting.append(node.func.value)
+        elif isinstance(node, ast.Call):
+            waiting += [node.func, *node.args, *(k.value for k in node.keywords if k.arg not in _NO_NUMBERS)]
+        else:
+            waiting += ast.iter_child_nodes(node)
 
 
 def _of_self(module: Module, attribute: ast.Attribute) -> list[ast.expr]:
