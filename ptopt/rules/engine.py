@@ -175,12 +175,13 @@ def run(
             continue
         try:
             for node in rule.candidates(file):
-                if problems := list(rule.check(node, file)):
+                problems = list(rule.check(node, file))
+                if problems and (not rule.since or applies(rule, file.facts_of_programs)):
                     hits += [
                         Hit.of(rule, problem, file)
                         for problem in problems
                         if not file.guards.unreachable(problem.node)
-                        and not (rule.partly and is_lacking(rule, _texts(problem), file.facts))
+                        and not (rule.partly and is_lacking(rule, _texts(problem), file.facts_of_programs))
                         and not (rule.family in _FUSED and file.context.is_compiled(problem.node))
                     ]
             if change is not None:

@@ -107,6 +107,11 @@ class SourceFile:
         return self._facts.capped(bounds(self.path, self.tree, self.text))
 
     @cached_property
+    def facts_of_programs(self) -> ProjectFacts:
+        """The same with what the other modules of its programs bound. It reads other files: for what has been found."""
+        return self.facts.capped(self.repository.bounds(self))
+
+    @cached_property
     def index(self) -> Index:
         return Index(self.tree)
 
