@@ -56,9 +56,11 @@ def rows(audited: Auditor, code: str) -> dict[str, Measure]:
         ("timm.models.swin_transformer", "SwinTransformer", UNKNOWN, "cuts an image into patches"),
         ("timm.models.resnet", "ResNet", NONE, OFF),
         ("timm.models.maxxvit", "MaxxVit", UNKNOWN, UNKNOWN),
+        ("torchvision.models.resnet", "ResNet", NONE, OFF),
+        ("monai.networks.nets", "UNETR", UNKNOWN, OFF),
     ],
 )
-def test_a_network_of_timm_is_none_without_attention_and_convolutions(
+def test_a_network_of_a_library_is_none_without_attention_and_convolutions(
     audited: Auditor, origin: str, name: str, attention: State, channels_last: State | str
 ) -> None:
     written_out = f"import {origin}\n\nclass Net({origin}.{name}):\n    def forward(self, x):\n        return self.blocks(x)\n"
@@ -74,6 +76,14 @@ def test_a_network_of_timm_is_none_without_attention_and_convolutions(
             )
         else:
             assert found["channels_last"].state is channels_last
+
+
+@pytest.mark.parametrize(("name", "state"), [("Unet", OFF), ("MAnet", UNKNOWN), ("losses.DiceLoss", NONE)])
+def test_a_network_of_segmentation_models_has_convolutions(audited: Auditor, name: str, state: State) -> None:
+    code = "import segmentation_models_pytorch as smp\n" + PLAIN.format(
+        layer=f"self.net = smp.{name}()", rest=""
+    )
+    assert rows(audited, code)["channels_last"].state is state
 
 
 def test_layers_of_timm_tell_what_is_in_them(audited: Auditor) -> None:

@@ -27,9 +27,10 @@ _WITH_ATTENTION = (
     "transformers.",
     "CLIP.",
     "diffusers",
+    "monai.networks",
 )
 _FOREIGN = re.compile(
-    r"Attention|Transformer|^Block$|^vit_|ViT|^load$|create_model_and_transforms|UNet2D|^deit|^swin|Swin|DiT|"
+    r"Attention|Transformer|^Block$|^vit_|ViT|UNETR|^load$|create_model_and_transforms|UNet2D|^deit|^swin|Swin|DiT|"
     r"For(CausalLM|ConditionalGeneration|MaskedLM|PreTraining|\w*Classification|QuestionAnswering)$|LMHeadModel$|^(Bert|GPT2|Llama|T5|CLIP\w*|ViT)Model$"
 )
 _NO_MODEL = re.compile(

@@ -36,6 +36,10 @@ _KEEPS_NUMBERS = frozenset(
     "to type type_as cuda cpu float half expand expand_as repeat view view_as reshape unsqueeze squeeze contiguous".split()
 )
 _MAKES_LAYER = re.compile(r"(^|\.)(?!\w*Tensor$|Variable$)[A-Z]\w*$")  # `nn.Parameter`, `nn.Conv2d`
+_LIBRARIES = (
+    "timm.models.", "timm.layers.", "torchvision.models.", "segmentation_models_pytorch.", "monai.networks.", "efficientnet_pytorch.",
+)  # fmt: skip
+_NO_NETWORK = re.compile(r"Loss$|Weights$|\.(losses|metrics|utils|datasets)\.")
 _OTHER_STEM = re.compile(r"\b(embed_layer|hybrid_backbone)\s*=|Hybrid")  # a network before the patches
 
 
@@ -58,15 +62,15 @@ def for_convolutions(setup: Setup, key: str, title: str, off: str) -> Measure:
             return Measure(key, title, State.OFF if _CONV_NAMES.search(text_of(call)) else State.UNKNOWN,
                            off if _CONV_NAMES.search(text_of(call)) else "the network comes from a library",
                            (setup.place(module, call),))  # fmt: skip
-    of_timm = list(_of_timm(setup))
+    of_libraries = list(_of_libraries(setup))
     for state in (State.OFF, State.UNKNOWN):
-        named = next((each for each in of_timm if each[3] is state), None)
+        named = next((each for each in of_libraries if each[3] is state), None)
         if named is not None:
             detail = off if state is State.OFF else f"`{named[2]}` is not in the repository"
             return Measure(key, title, state, detail, (setup.place(named[0], named[1]),))
     if setup.blind_model:
         return Measure(key, title, State.UNKNOWN, f"no convolution seen; {setup.blind_model}")
-    if learned or any(_TIMM_PATCHES.search(name) for _, _, name, _ in of_timm):
+    if learned or any(_TIMM_PATCHES.search(name) for _, _, name, _ in of_libraries):
         return setup.not_applicable(key, title, ONLY_PATCHES)
     if convolutions:
         return setup.not_applicable(key, title, ONLY_FILTERS)
@@ -98,9 +102,11 @@ def _models_of_torchvision(setup: Setup) -> tuple[str, ...]:
     )
 
 
-def _of_timm(setup: Setup) -> Iterator[tuple[Module, ast.expr, str, State]]:
-    """Networks and layers of timm that are made, or are the base of a class that runs; and whether convolutions are in them."""
-    for module, node, name in setup.made_of("timm.models.", "timm.layers."):
+def _of_libraries(setup: Setup) -> Iterator[tuple[Module, ast.expr, str, State]]:
+    """Networks and layers of libraries that are made, or are the base of a class that runs; and whether convolutions are in them."""
+    for module, node, name in setup.made_of(*_LIBRARIES):
+        if _NO_NETWORK.search(name):
+            continue
         last = name.rpartition(".")[2]
         if _TIMM_WITHOUT.search(name):
             state = State.NOT_APPLICABLE
