@@ -171,17 +171,17 @@ def run(
     """
     hits: list[Hit] = []
     for rule in rules:
-        if not applies(rule, file.facts):
+        if not applies(rule, file.own_facts):
             continue
         try:
             for node in rule.candidates(file):
                 problems = list(rule.check(node, file))
-                if problems and (not rule.since or applies(rule, file.facts_of_programs)):
+                if problems and (not rule.since or applies(rule, file.facts)):
                     hits += [
                         Hit.of(rule, problem, file)
                         for problem in problems
                         if not file.guards.unreachable(problem.node)
-                        and not (rule.partly and is_lacking(rule, _texts(problem), file.facts_of_programs))
+                        and not (rule.partly and is_lacking(rule, _texts(problem), file.facts))
                         and not (rule.family in _FUSED and file.context.is_compiled(problem.node))
                     ]
             if change is not None:

@@ -102,14 +102,14 @@ class SourceFile:
         return other
 
     @cached_property
-    def facts(self) -> ProjectFacts:
+    def own_facts(self) -> ProjectFacts:
         """What is known of the project, with the versions that the imports of this file bound."""
         return self._facts.capped(bounds(self.path, self.tree, self.text))
 
     @cached_property
-    def facts_of_programs(self) -> ProjectFacts:
-        """The same with what the other modules of its programs bound. It reads other files: for what has been found."""
-        return self.facts.capped(self.repository.bounds(self))
+    def facts(self) -> ProjectFacts:
+        """The same with what the other modules of its programs bound. Other files are read for it: ask when something is found."""
+        return self.own_facts.capped(self.repository.bounds(self))
 
     @cached_property
     def index(self) -> Index:
@@ -147,7 +147,7 @@ class SourceFile:
     @cached_property
     def _uses_volatile(self) -> bool:
         """Is autograd turned off by `volatile=True`, as before torch 0.4, which brought `no_grad` and `item`?"""
-        if self.facts.at_least("torch", "0.4") is True:
+        if self.own_facts.at_least("torch", "0.4") is True:
             return False
 
         def mentioned(words: bytes) -> bool:

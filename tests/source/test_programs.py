@@ -54,8 +54,8 @@ def file_in(files: dict[str, bytes]) -> SourceFile:
 )  # fmt: skip
 def test_a_program_runs_with_what_all_of_its_modules_admit(files: dict[str, bytes], old: bool) -> None:
     file = file_in(files)
-    assert file.facts_of_programs.excludes("torch", "2.0") is old
-    assert not file.facts.excludes("torch", "2.0")  # of the file alone
+    assert file.facts.excludes("torch", "2.0") is old
+    assert not file.own_facts.excludes("torch", "2.0")  # of the file alone
     rule = find_rule("attention-by-hand")
     assert rule is not None
     assert (run(file, [rule()]) == []) is old
@@ -63,7 +63,27 @@ def test_a_program_runs_with_what_all_of_its_modules_admit(files: dict[str, byte
 
 def test_the_line_of_the_import_is_named() -> None:
     file = file_in({"util/misc.py": OLD, "main.py": b"import util.misc\nimport net.attention\n"})
-    assert (
-        file.facts_of_programs.span("torch")
-        == "`torch._six` (util/misc.py:2), which exists up to torch 1.13.1"
-    )
+    assert file.facts.span("torch") == "`torch._six` (util/misc.py:2), which exists up to torch 1.13.1"
+
+
+def test_advice_leaves_out_what_the_program_lacks() -> None:
+    """Rules word what they find by the same versions by which it is withheld."""
+    loop = b"""\
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def forward(self, x: torch.Tensor, mask: torch.Tensor):
+        total = 0.0
+        for i in range(x.shape[0]):
+            total = total + x[i][mask[i] == 1].mean()
+        return total
+"""
+    rule = find_rule("slice-loop")
+    assert rule is not None
+    files = {"net.py": loop, "util/misc.py": OLD, "main.py": b"import util.misc\nimport net\n"}
+    (hit,) = run(SourceFile.parse("net.py", loop, repository=Repository(files)), [rule()])
+    assert "vmap" not in hit.problem.message and "to all of `x` at once" in hit.problem.message
+    (hit,) = run(SourceFile.parse("net.py", loop, repository=Repository({"net.py": loop})), [rule()])
+    assert "vmap" in hit.problem.message
