@@ -321,6 +321,7 @@ def test_what_newer_versions_lack_bounds_torch_where_it_is_imported(
     assert any(gap.key == "compile" for gap in audit.gaps) is not old
     if old:
         assert "`torch._six` (util/misc.py:3), which exists up to torch 1.13.1" in found["compile"].detail
+        assert found["tf32"].detail.endswith("torch 1.13.1, and torch 1.7 to 1.11 have it on")
 
 
 ATTENDS = """
