@@ -4,7 +4,8 @@
     python -m benchmarks.versions.added *.whl
 
 The wheels are read, not installed, so that any Python can look at any version. Exit status 1: a wheel of the version that
-`ptopt.project.added` gives lacks the name, or an older one has it.
+`ptopt.project.added` gives lacks the name, or an older one has it; one newer than `ptopt.project.removed` gives has it, or one of just
+that version lacks it.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from packaging.version import Version
 
 from ptopt.project.added import ADDED, Added
 from ptopt.project.pins import RENAMED
+from ptopt.project.removed import REMOVED, Removed
 
 
 def contains(wheel: zipfile.ZipFile, wanted: Iterable[Added]) -> set[str]:
@@ -57,12 +59,46 @@ def differences(wheels: Iterable[Path]) -> list[str]:
     return found
 
 
+def still_there(wheel: zipfile.ZipFile, removed: Removed) -> bool:
+    """Does the wheel have what is to be imported? A name counts where the module defines, imports or lists it."""
+    stem = removed.module.replace(".", "/")
+    texts = [
+        wheel.read(name).decode("utf-8", "replace")
+        for name in wheel.namelist()
+        if re.fullmatch(rf"(?:.*/)?{stem}(?:/__init__)?\.py", name)
+    ]
+    name = removed.name
+    binds = rf"""^\s*(?:class\s+|def\s+)?{name}\b\s*[=(:]|\bimport\b.*\b{name}\b|["']{name}["']"""
+    return any(not name or re.search(binds, text, re.M) for text in texts)
+
+
+def outlived(wheels: Iterable[Path]) -> list[str]:
+    """Where the wheels and `REMOVED` differ, a sentence each."""
+    found = []
+    for path in wheels:
+        name, version, _, _ = parse_wheel_filename(path.name)
+        package = RENAMED.get(name, str(name))
+        with zipfile.ZipFile(path) as wheel:
+            for removed in (one for one in REMOVED if one.package == package):
+                has, expected = still_there(wheel, removed), version <= Version(removed.last)
+                if has and not expected:
+                    found.append(
+                        f"{package} {version} has `{removed.spelled}`, up to {removed.last} by ptopt"
+                    )
+                elif expected and not has and version == Version(removed.last):
+                    found.append(
+                        f"{package} {version} lacks `{removed.spelled}`, up to {removed.last} by ptopt"
+                    )
+    return found
+
+
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.versions.added", description=(__doc__ or "").split("\n")[0]
     )
     parser.add_argument("wheels", nargs="+", type=Path, metavar="WHEEL")
-    found = differences(parser.parse_args(arguments).wheels)
+    wheels = parser.parse_args(arguments).wheels
+    found = [*differences(wheels), *outlived(wheels)]
     print("\n".join(found) or "all wheels agree")
     return 1 if found else 0
 

@@ -38,6 +38,8 @@ from ptopt.configs.values import Document
 from ptopt.findings import Review
 from ptopt.pathkind import PYTHON
 from ptopt.project.facts import ProjectFacts
+from ptopt.project.pins import Pin
+from ptopt.project.removed import lowest, newest
 from ptopt.source.work import WorkLimitError, limited, no_cycle_collection
 
 _ON_DEVICE = ("device-move-in-dataset",)
@@ -85,6 +87,7 @@ def audit(name: str, scripts: Scripts, facts: ProjectFacts, review: Review, sure
     `review`: of its files, whole. `sure`: the confidence from which a review would comment.
     """
     entries = scripts.entries
+    facts = facts.capped(_bounds_of_all(entries))
     found = folded(
         sorted(
             (
@@ -109,6 +112,13 @@ def audit(name: str, scripts: Scripts, facts: ProjectFacts, review: Review, sure
         not_judged=(*scripts.lost, *_unknown(entries)),
         not_reviewed=review.not_reviewed,
     )
+
+
+def _bounds_of_all(entries: tuple[EntryPoint, ...]) -> list[Pin]:
+    """The newest versions that imports admit in every script: of each package the newest of them."""
+    each = [lowest(entry.bounds) for entry in entries]
+    shared = set.intersection(*map(set, each)) if each else set()
+    return [max((bounds[package] for bounds in each), key=newest) for package in sorted(shared)]
 
 
 def _not_yet(entries: tuple[EntryPoint, ...], review: Review) -> dict[str, frozenset[str]]:
@@ -191,6 +201,8 @@ def _entry(
 ) -> EntryPoint:
     framework, module, call = start
     modules = live.modules
+    bounds = tuple(modules.bounds(live.start, live.read))
+    facts = facts.capped(bounds)
     evaluator = Evaluator(live, live.once(Options), configured, Commands(commands, configured))
     setup = Setup(live, evaluator, facts, framework, commands, configured, (module, call))
     limits = []
@@ -207,6 +219,7 @@ def _entry(
         live.start.path, main_line(live.start), framework, setup.place(module, call), len(live.read),
         measures, tuple(limits), is_trial(setup, measures), modules=frozenset(m.path for m in live.read.values()),
         signs=signs_of(setup), reached=reached(setup), obstacles=obstacles(setup),
+        bounds=bounds,
     )  # fmt: skip
 
 

@@ -194,7 +194,9 @@ class Contexts:
             if text not in seen[pin.path, pin.line]:
                 seen[pin.path, pin.line].append(text)
         for package, cap in sorted(facts.caps.items()):
-            seen[cap.path, cap.line].append(f"{cap.python}, which has {package}{cap.specifier}")
+            seen[cap.path, cap.line].append(
+                f"{cap.python or cap.removed}, which has {package}{cap.specifier}"
+            )
         for (path, number), texts in seen.items():
             yield Line(path, number, ", ".join(texts), _PLACE_WEIGHT["pin"])
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 
 from ptopt.audit.halfprecision import may_be_critical
-from ptopt.audit.measures.memory import ONLY_PATCHES
+from ptopt.audit.measures.convolutions import ONLY_PATCHES
 from ptopt.audit.values import EntryPoint, Measure, Sign, State
 from ptopt.findings import Finding
 from ptopt.pathkind import is_notebook, path_kind

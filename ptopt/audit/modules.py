@@ -8,6 +8,8 @@ from functools import cached_property
 from pathlib import PurePosixPath
 
 from ptopt.project.facts import NO_FACTS, ProjectFacts
+from ptopt.project.pins import Pin
+from ptopt.project.removed import bounds, imported
 from ptopt.source.file import SourceFile
 from ptopt.source.index import FUNCTIONS, FunctionNode
 from ptopt.syntax import ParseError
@@ -84,6 +86,20 @@ def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
             for handler in statement.handlers:
                 yield from _statements(handler.body)
             yield from _statements(statement.orelse)
+
+
+def _needed(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """The modules, as (level, name), without which the module cannot be imported; packages above them included."""
+    for statement in imported(tree):
+        if isinstance(statement, ast.Import):
+            names = [(0, alias.name) for alias in statement.names]
+        else:
+            origin = statement.module or ""
+            inner = f"{origin}." if origin else ""
+            names = [(statement.level, origin), *((statement.level, inner + a.name) for a in statement.names)]
+        for level, name in names:
+            parts = name.split(".")
+            yield from ((level, ".".join(parts[:taken])) for taken in range(1, len(parts) + 1))
 
 
 class Modules:
@@ -170,6 +186,20 @@ class Modules:
             if path in self.files:
                 return path
         return None
+
+    def bounds(self, start: Module, read: Mapping[str, Module]) -> list[Pin]:
+        """What the imports of a script, and of the modules among `read` that it cannot run without, say of the newest versions."""
+        found: list[Pin] = []
+        seen, waiting = {start.path}, [start]
+        while waiting:
+            module = waiting.pop()
+            found += bounds(module.path, module.file.tree, module.file.text)
+            for level, name in _needed(module.file.tree):
+                path = self.find(name, level, module.path)
+                if path is not None and path in read and path not in seen:
+                    seen.add(path)
+                    waiting.append(read[path])
+        return found
 
     def is_ours(self, name: str, importer: str) -> bool:
         """Is the first part of a module name a folder or file of the repository?"""

@@ -128,6 +128,15 @@ class Setup:
         name = dotted_name(node)
         return not name or self.live.modules.resolve(module, name) is None
 
+    def made_of(self, *prefixes: str) -> Iterator[tuple[Module, ast.expr, str]]:
+        """What of other packages is called, or is the base of a class that runs, where its dotted name begins so."""
+        named = [(module, call.func) for module, call in self.live.calls]
+        named += [(module, base) for cls, module in self.live.classes.items() for base in cls.bases]
+        for module, node in named:
+            name = self.qualified(module, node)
+            if name.startswith(prefixes) and self.is_external(module, node):
+                yield module, node, name
+
     def keyword(self, call: ast.Call, name: str, position: int | None = None) -> ast.expr | None:
         for keyword in call.keywords:
             if keyword.arg == name:
@@ -343,7 +352,7 @@ class Setup:
         """Does anything that runs define or make a network?"""
         if any(statement.name == "forward" for statement in self.live.functions):
             return True
-        return any(_NETWORK.match(self.qualified(module, call.func)) for module, call in self.live.calls)
+        return any(_NETWORK.match(name) for _, _, name in self.made_of(""))
 
 
 def _places(candidates: list[Candidate]) -> tuple[Place, ...]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from ptopt.findings import Finding, Impact, NotReviewed
 from ptopt.project.added import Added
+from ptopt.project.pins import Pin
 
 
 class State(str, enum.Enum):
@@ -121,6 +122,7 @@ class EntryPoint:
     signs: frozenset[Sign] = frozenset()
     reached: frozenset[Lines] = frozenset()  # the functions that run
     obstacles: tuple[Obstacle, ...] = ()  # to mixed precision
+    bounds: tuple[Pin, ...] = ()  # newest versions that its imports admit
 
 
 class Level(str, enum.Enum):

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import shlex
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,6 +39,7 @@ class _Outcome:
     beside: int = 0  # places that were fixed and have another finding, which stood behind the first one
     hidden: int = 0  # places that the ranker left out
     lost: int = 0  # files that were not reviewed
+    limit: int | None = None  # of the comments that a review of the change shows
 
 
 @click.command()
@@ -66,6 +67,7 @@ def fix(
     to stdout.
     """
     from ptopt.inputs import repository_root
+    from ptopt.ranking import across_files
 
     if base is not None and stdin is not None:
         raise click.UsageError("--base needs files, not stdin")
@@ -77,6 +79,9 @@ def fix(
     )
     shows = ["ptopt", "check"] if base is None else ["ptopt", "review", "--base", base]
     same = settings.arguments() + ([] if baseline is None else ["--baseline", str(baseline)])
+    comments = len(across_files(outcome.left))
+    if outcome.limit is not None and comments > outcome.limit:
+        same += ["--budget", str(comments)]  # else it does not show all that is said to be left
     summary = _summary(outcome, diff, unsafe, shlex.join([*shows, *same]))
     click.echo(summary, err=diff or stdin is not None)
     if settings.exit_code:
@@ -116,7 +121,8 @@ def apply_fixes(
     from ptopt.review import review_files
 
     known = read_baseline(baseline)
-    root, files, config, facts, skipped = stream(paths, settings, stdin, baseline)
+    root, streamed, config, facts, skipped = stream(paths, settings, stdin, baseline)
+    files: Iterable[ChangedFile | NotReviewed] = streamed
     near = neighbours_in(root)
     change = None if base is None else change_between(root, base)
     around = change.around if change is not None else {}
@@ -145,28 +151,38 @@ def apply_fixes(
             count_hidden(found, file)
         return found
 
-    def of_the_change(file: ChangedFile) -> list[Finding]:
-        """What a review of the change says of the file."""
-        found = review_files(
-            [file],
+    def of_the_change(reviewed: Mapping[str, ChangedFile]) -> Review:
+        """Its files together, as a review of the change does it: they answer questions about one another."""
+        heads = {path: file.head for path, file in reviewed.items() if file.head is not None}
+        return review_files(
+            list(reviewed.values()),
             config=config,
-            facts=facts,
+            facts=facts.with_texts(heads),
             limit_to_change=True,
-            around=around,
+            around={**around, **heads},
             baseline=known,
         )
-        count_hidden(found, file)
-        return [*found.findings, *found.over_limit]
+
+    whole = None
+    if change is not None:
+        files = [f for f in streamed if isinstance(f, NotReviewed) or f.path in changed]
+        named = {f.path for f in files}
+        changed = {path: file for path, file in changed.items() if path in named}
+        whole = of_the_change(changed)
+        hidden[""] = sum(whole.left_out.places.values()) if whole.left_out else 0
 
     def reported(path: str) -> Callable[[bytes], list[Finding]]:
         """What `check`, or the review of the change, says of a version of the file."""
 
         @functools.cache
         def of_version(data: bytes) -> list[Finding]:
-            if change is None or base is None:
+            if whole is None or base is None:
                 return list(review_one(whole_file(path, data), True).findings)
             file = changed[path]
-            return of_the_change(file if data == file.head else with_head(root, base, file, data))
+            found = whole
+            if data != file.head:
+                found = of_the_change(changed | {path: with_head(root, base, file, data)})
+            return _in_file((*found.findings, *found.over_limit), path)
 
         return of_version
 
@@ -176,8 +192,6 @@ def apply_fixes(
         if isinstance(file, NotReviewed):
             lost.add(file.path)
             continue
-        if change is not None and file.path not in changed:
-            continue
         findings = reported(file.path)
 
         def shown(data: bytes, findings: Callable[[bytes], list[Finding]] = findings) -> frozenset[Spot]:
@@ -185,7 +199,8 @@ def apply_fixes(
 
         only = None if change is None else shown
         result = fix_file(file, review_one, unsafe=unsafe, most_rounds=_MOST_ROUNDS, shown=only)
-        remaining = findings(result.after) if result.left else []
+        # A file of a change may have findings that only its files together show.
+        remaining = findings(result.after) if result.left or change is not None else []
         outcome.left += remaining
         if not result.fixed:
             outcome.found += remaining
@@ -212,6 +227,7 @@ def apply_fixes(
     lost.update(item.path for item in skipped)
     if change is not None:
         lost &= {*changed, *(item.path for item in change.not_reviewed)}
+    outcome.limit = None if change is None else config.budget
     outcome.lost = len(lost)
     outcome.hidden = sum(hidden.values())
     return outcome, broken
@@ -261,6 +277,16 @@ def _in_places(outcome: _Outcome) -> bool:
 
     found, fixed, left = map(across_files, (outcome.found, outcome.fixed, outcome.left))
     return bool(fixed) and any(number(fixed) + number(left) != number(found) for number in (len, places_of))
+
+
+def _in_file(findings: Iterable[Finding], path: str) -> list[Finding]:
+    """The findings with their places in one file alone."""
+    kept = []
+    for finding in findings:
+        places = [p for p in finding.places() if finding.path_of(p) == path]
+        if places:
+            kept.append(dataclasses.replace(finding, path=path, span=places[0].span, also=tuple(places[1:])))
+    return kept
 
 
 def _at(findings: Iterable[Finding], spots: Collection[Spot]) -> list[Finding]:

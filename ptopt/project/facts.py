@@ -7,7 +7,7 @@ import functools
 import itertools
 import posixpath
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from ptopt.project.added import ADDED
 from ptopt.project.linelength import LENGTH_FILES, line_length
 from ptopt.project.naming import NO_NAMING, Naming
 from ptopt.project.pins import PACKAGES, RENAMED, Pin, Reading
+from ptopt.project.removed import lowest
 from ptopt.project.stated import torch_of
 
 if TYPE_CHECKING:
@@ -91,11 +92,17 @@ class ProjectFacts:
         frozenset()
     )  # files whose plain installation brings the default build of torch
 
-    caps: Mapping[str, Pin] = field(default_factory=dict)  # the newest versions that its Python has
+    # The newest versions that its Python has, or that have what it imports.
+    caps: Mapping[str, Pin] = field(default_factory=dict)
 
     def with_texts(self, files: Mapping[str, bytes]) -> ProjectFacts:
         """The same with further texts that may name a configuration."""
         return dataclasses.replace(self, naming=self.naming.with_texts(files))
+
+    def capped(self, caps: Iterable[Pin]) -> ProjectFacts:
+        """The same with further bounds of the newest versions."""
+        lower = lowest([*self.caps.values(), *caps])
+        return self if lower == self.caps else dataclasses.replace(self, caps=lower)
 
     def known(self, package: str) -> bool:
         """Whether anything constrains the version of `package` (a bare name does not)."""
@@ -110,6 +117,8 @@ class ProjectFacts:
         """
         pins = self._deciding(package)
         wanted = _version(version)
+        if self._is_capped_below(package, wanted):
+            return False
         if not pins:
             return None
         answers: list[bool | None] = []
@@ -137,8 +146,7 @@ class ProjectFacts:
     def excludes(self, package: str, version: str) -> bool:
         """Whether the project admits no `version` or later one; False where nothing is known."""
         pins, wanted = self._deciding(package), _version(version)
-        cap = self._cap(package)
-        if cap is not None and (newest := _bounds(cap.specifier).upper) is not None and newest < wanted:
+        if self._is_capped_below(package, wanted):
             return True
         return bool(pins) and all(
             (bounds.upper is not None and bounds.upper <= wanted)
@@ -154,13 +162,12 @@ class ProjectFacts:
         return len(sides) > 1
 
     def span(self, package: str) -> str:
-        """All that the project admits, as "torch==1.6 (Dockerfile:3) to 1.13.1 (docker/Dockerfile:9)"; the Python that
-        bounds it, as "python=3.7 (README.md:13), which has torch up to 1.13.1"; "" where nothing is known.
+        """All that the project admits, as "torch==1.6 (Dockerfile:3) to 1.13.1 (docker/Dockerfile:9)"; the Python or the
+        import that bounds it, as "python=3.7 (README.md:13), which has torch up to 1.13.1"; "" where nothing is known.
         """
         cap = self._cap(package)
         if cap is not None:
-            newest = cap.specifier.removeprefix("<=")
-            return f"{cap.python} ({cap.path}:{cap.line}), which has {package} up to {newest}"
+            return cap_in_words(cap)
         exact = [pin for pin in self._deciding(package) if pin.exact]
         lows = [(low, pin) for pin in exact if (low := _bounds(pin.specifier).lower) is not None]
         if len({low for low, _ in lows}) < 2:
@@ -169,8 +176,13 @@ class ProjectFacts:
         newest = newest_pin.specifier.lstrip("=")
         return f"{self.describe(package)} to {newest} ({newest_pin.path}:{newest_pin.line})"
 
+    def _is_capped_below(self, package: str, wanted: Version) -> bool:
+        cap = self._cap(package)
+        newest = None if cap is None else _bounds(cap.specifier).upper
+        return newest is not None and newest < wanted
+
     def _cap(self, package: str) -> Pin | None:
-        """What the Python of the project has at most; None where pins decide, or say that another Python is meant."""
+        """What the Python or the imports of the project admit at most; None where pins decide, or say that another Python is meant."""
         cap = self.caps.get(package)
         if cap is None:
             return None
@@ -198,6 +210,14 @@ class ProjectFacts:
             pin for name in names for pin in self.pins.get(name, ()) if _bounds(pin.specifier).says_something
         ]
         return [pin for pin in pins if pin.exact] or pins
+
+
+def cap_in_words(cap: Pin) -> str:
+    """What bounds the newest version of a package, and at which: "python=3.7 (README.md:13), which has torch up to 1.13.1"."""
+    newest = cap.specifier.removeprefix("<=")
+    if cap.removed:
+        return f"{cap.removed} ({cap.path}:{cap.line}), which exists up to {cap.package} {newest}"
+    return f"{cap.python} ({cap.path}:{cap.line}), which has {cap.package} up to {newest}"
 
 
 NO_FACTS = ProjectFacts()

@@ -26,6 +26,7 @@ class Pin:
     path: str
     line: int
     python: str = ""  # "python=3.7", where the Python of the project bounds the version
+    removed: str = ""  # "`torch._six`", where an import that newer versions lack bounds it
 
 
 class Reading:

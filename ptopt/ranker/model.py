@@ -28,14 +28,14 @@ T = TypeVar("T")
 _FORMAT = 3
 SHOWN = "shown by the change"  # the feature of what is true by the change itself
 FOREIGN = "rule of another package"  # the feature of what the ranker has learned nothing about
-LACKING = "not "  # before the name of a yes-or-no feature that a hit lacks
+LACKING = "not "  # before the name of a feature that a hit lacks
 ENVIRONMENT = "PTOPT_RANKER_WEIGHTS"  # a data file to use instead of the one that ptopt carries
 
 
 @dataclass(frozen=True, slots=True)
 class Weighed:
     """What the ranker makes of a hit. `reasons` are the features that moved P(useful) most, strongest first: (name,
-    log-odds). A yes-or-no feature that the hit lacks has "not " before its name: lacking it counts, too."""
+    log-odds). A feature that the hit lacks, or of which it has none, has "not " before its name: lacking it counts, too."""
 
     right: float | None  # None: the data file does not tell
     useful: float
@@ -198,7 +198,7 @@ class Ranker:
 
 
 def _as_reason(name: str, features: Mapping[str, float]) -> str:
-    return f"{LACKING}{name}" if ":" in name and name not in features else name
+    return name if features.get(name) else f"{LACKING}{name}"
 
 
 def _is_textbook(features: Mapping[str, float]) -> bool:

@@ -37,8 +37,34 @@ _LINE_NAMES = re.compile(r"\blines? [1-9]\d{0,6}\b(?:(?:, | and )[1-9]\d{0,6}\b)
 _FEATURES = {
     "severity": "usual severity of the rule", "often": "how often it runs", "often by": "shown by", "layers": "layers of the file",
     "value": "kind of value", "use": "use of the value", "exit": "exit before it", "guard": "condition around it",
-    "made": "the tensor it makes", "waits": "waits beside it", "path": "path of the file", "symbol": "name of the function",
-    "kind": "kind of file", "class": "its class", "file": "the file", "function": "its function",
+    "made": "the tensor it makes", "waits": "waits beside it", "path": "the path of the file tells of", "symbol": "the name of its function or class tells of",
+    "kind": "kind of file", "class": "its class", "file": "the file", "function": "its function", "function uses": "what its function uses",
+    "file about": "what the file is about", "mentioned": "the function is named", "works on": "what it works on",
+    "trips": "how many times the loop goes round", "device": "device of the value", "graph": "graph of the value",
+}  # fmt: skip
+_WHAT = {
+    "often:evaluation": "each batch, in a loop that does not train", "made:one number": "a number or a short list",
+    "guard:none": "a test for None", "guard:none not": "a test for None, on its other side", "exit:none": "a test for None",
+    "function uses:tensor operations": "products, attention or losses", "function uses:generation": "a method that samples or decodes",
+    "file:old torch": "has words of an old torch", "file:new torch": "has words of a new torch",
+}  # fmt: skip
+# Features that need words of their own, where a finding has them and where it has none.
+_ALONE = {
+    "layers:batch": ("batch size in the file", "no batch size in the file"),
+    "layers:widest": ("widest layer of the file", "no layer of the file has a width"),
+    "layers:widest by name": ("largest width that the file names", "the file names no width"),
+    "trips:known": ("how many times the loop goes round", "how often the loop goes round is not known"),
+    "function:lines": ("lines of its function", "in no function"),
+    "path:depth": ("folders of the path", "folders of the path"), "path:top": ("in the topmost folder", "not in the topmost folder"),
+    "fix": ("has a fix", "has no fix"), "evidence": ("evidence", "no evidence on other lines"),
+    "stated log-odds": ("stated log-odds", "stated log-odds"),
+    "often:unknown": ("how often it runs is not known", "how often it runs is known"),
+    "value:unknown": ("kind of value not known", "kind of value known"), "device:unknown": ("device not known", "device known"),
+    "callers:none seen": ("no caller seen", "a caller is seen"), "function:none": ("in no function", "in a function"),
+    "class:none": ("in no class", "in a class"), "mentioned:nowhere else": ("named nowhere else", "named elsewhere"),
+    "file:named nowhere else": ("no other file names this one", "other files name this one"),
+    "waits:none other": ("nothing else waits beside it", "not known to be the only wait"),
+    "trips:few": ("the loop goes round a few times", "not known to be a short loop"),
 }  # fmt: skip
 _ZERO_WIDTH = "&#8203;"
 _SPACES = "\u3000"  # the wide space of Chinese and Japanese text
@@ -406,5 +432,11 @@ def _feature(name: str) -> str:
     """The name of a feature, with the words that it needs to be read alone."""
     present = name.removeprefix(LACKING)
     kind, colon, what = present.partition(":")
-    lacking = LACKING if present != name else ""
-    return f"{_FEATURES.get(kind, kind)}: {lacking}{what}" if colon else name
+    lacking = "" if present == name else LACKING if colon or present.startswith("in ") else "no "
+    if present in _ALONE:
+        return _ALONE[present][bool(lacking)]
+    return (
+        f"{_FEATURES.get(kind, kind)}: {lacking}{_WHAT.get(present, what)}"
+        if colon
+        else f"{lacking}{present}"
+    )

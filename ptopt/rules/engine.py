@@ -171,11 +171,12 @@ def run(
     """
     hits: list[Hit] = []
     for rule in rules:
-        if not applies(rule, file.facts):
+        if not applies(rule, file.own_facts):
             continue
         try:
             for node in rule.candidates(file):
-                if problems := list(rule.check(node, file)):
+                problems = list(rule.check(node, file))
+                if problems and (not rule.since or applies(rule, file.facts)):
                     hits += [
                         Hit.of(rule, problem, file)
                         for problem in problems

@@ -15,6 +15,7 @@ from ptopt.source.imports import Imports
 from ptopt.source.index import FUNCTIONS, FunctionNode, Index, Loop
 
 _BACKWARD = frozenset({"backward", "manual_backward"})
+_SCALER = re.compile(r"(^|_)(loss|amp|grad)_?scaler$", re.I)
 _OPTIMIZER = re.compile(r"optim|(^|_)opts?(_|$|\d)|scaler|(^|_)engine$", re.I)
 _STEP_NAMES = frozenset(
     {"training_step", "train_step", "compute_loss", "training_step_and_backward", "optimize_parameters"}
@@ -99,13 +100,24 @@ class Context:
     # -- training --------------------------------------------------------------------------------------
 
     def is_training_mark(self, call: ast.Call) -> bool:
-        """`loss.backward()`, `accelerator.backward(loss)`, `optimizer.step()`, `scaler.step(optimizer)`, ..."""
+        """`loss.backward()`, `accelerator.backward(loss)`, `optimizer.step()`, `scaler.step(optimizer)`, ...
+
+        `loss_scaler(loss, optimizer, ...)`, too: so timm and its heirs write the backward pass and the step.
+        """
         func = call.func
+        if self.goes_through_scaler(call):
+            return True
         if not isinstance(func, ast.Attribute):
             return False
         if func.attr in _BACKWARD:
             return not (isinstance(func.value, ast.Call) and _name(func.value.func) == "super")
         return func.attr == "step" and bool(_OPTIMIZER.search(_name(func.value)))
+
+    @staticmethod
+    def goes_through_scaler(call: ast.Call) -> bool:
+        """`loss_scaler(loss, optimizer, ...)`: it runs the backward pass of its first argument."""
+        named = len(call.args) > 1 and _SCALER.search(last_name(call.func))
+        return bool(named and _OPTIMIZER.search(_name(call.args[1])))
 
     def marks_in(self, function: FunctionNode | None) -> list[ast.Call]:
         known = self._marks.get(function)
@@ -184,11 +196,17 @@ class Context:
     @cached_property
     def _trains_somewhere(self) -> bool:
         """Is there anything in the file that makes a training step? Most files have none."""
-        return any(function.name in _STEP_NAMES for function in self._calls.functions) or any(
-            isinstance(call := self._index.parent(marked), ast.Call)
-            and call.func is marked
-            and self.is_training_mark(call)
-            for marked in self._index.attributes_named("step", *_BACKWARD)
+        return (
+            any(function.name in _STEP_NAMES for function in self._calls.functions)
+            or any(
+                isinstance(call := self._index.parent(marked), ast.Call)
+                and call.func is marked
+                and self.is_training_mark(call)
+                for marked in self._index.attributes_named("step", *_BACKWARD)
+            )
+            or any(
+                len(call.args) > 1 and self.is_training_mark(call) for call in self._index.of_type(ast.Call)
+            )
         )
 
     def training_step(self, node: ast.AST) -> Step | None:

@@ -13,6 +13,7 @@ from weakref import WeakMethod
 
 from ptopt.findings import Span
 from ptopt.project.facts import NO_FACTS, ProjectFacts
+from ptopt.project.removed import bounds
 from ptopt.source.bindings import Bindings
 from ptopt.source.calls import CallGraph
 from ptopt.source.context import Context
@@ -78,8 +79,8 @@ class SourceFile:
         self.repository = repository
         self.text = parsed.text
         self.tree = parsed.tree
-        self.facts = facts
         self.parsed = parsed
+        self._facts = facts
         self._computed: dict[Callable[[SourceFile], Any], Any] = {}
         self._searched: dict[re.Pattern[str], bool] = {}
 
@@ -99,6 +100,16 @@ class SourceFile:
         other = SourceFile(self.path, self.parsed, facts, repository)
         other.__dict__["index"] = self.index
         return other
+
+    @cached_property
+    def own_facts(self) -> ProjectFacts:
+        """What is known of the project, with the versions that the imports of this file bound."""
+        return self._facts.capped(bounds(self.path, self.tree, self.text))
+
+    @cached_property
+    def facts(self) -> ProjectFacts:
+        """The same with what the other modules of its programs bound. Other files are read for it: ask when something is found."""
+        return self.own_facts.capped(self.repository.bounds(self))
 
     @cached_property
     def index(self) -> Index:
@@ -136,7 +147,7 @@ class SourceFile:
     @cached_property
     def _uses_volatile(self) -> bool:
         """Is autograd turned off by `volatile=True`, as before torch 0.4, which brought `no_grad` and `item`?"""
-        if self.facts.at_least("torch", "0.4") is True:
+        if self.own_facts.at_least("torch", "0.4") is True:
             return False
 
         def mentioned(words: bytes) -> bool:

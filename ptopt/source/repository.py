@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 
 from ptopt.pathkind import PYTHON, path_kind
 from ptopt.project.facts import NO_FACTS, ProjectFacts
+from ptopt.project.pins import Pin
 from ptopt.source import work
 from ptopt.source.calls import called_name
 from ptopt.source.index import FunctionNode
+from ptopt.source.programs import OLD, bounds_of_programs
 from ptopt.source.receivers import COMMON_METHODS
 from ptopt.source.searchable import Searchable
 from ptopt.syntax import ParseError
@@ -26,6 +28,7 @@ _MOST_PARSED = 12  # files that the review of one file parses besides its own
 _TREES = 16  # that are kept for the next file
 _TEXTS = 160  # that are kept with the words in them
 _BYTES_A_VISIT = 2_000  # that are searched in the time that visiting a node takes
+_LONGEST_PROGRAM = 200_000  # bytes of a file whose imports are read
 _MOST_DEFINITIONS = 3  # files that define a function of one name
 _MOST_CALLS = 6  # calls of one function that are looked at
 
@@ -226,6 +229,20 @@ class Repository:
                 if path != besides and path.endswith(PYTHON)
             )
         return self._mentioned[key]
+
+    def bounds(self, file: SourceFile) -> tuple[Pin, ...]:
+        """What other modules of the programs that need the file say of the newest versions of libraries, by what they import."""
+        self._charge_search()
+        old = {
+            path: text.data
+            for path, text in self._texts
+            if path.endswith(".py") and text.matches(OLD, b"import")
+        }
+        if not old:
+            return ()
+        work.current().charge(self._bytes // 100)  # their imports are parsed
+        files = {path: data for path, data in self._files.items() if len(data) <= _LONGEST_PROGRAM}
+        return tuple(bounds_of_programs(file.path, {**files, file.path: file.data}, old))
 
     def _charge_search(self) -> None:
         """Looking through all files for a word is work like any other."""

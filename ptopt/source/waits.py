@@ -91,8 +91,14 @@ class Waits:
         if name == "step":
             return "scaler" in receiver
         if name == "update":
-            return receiver.endswith(("metric_logger", "meter", "meters")) and bool(node.keywords)
+            named = receiver.endswith(("metric_logger", "meter", "meters"))
+            return named and any(self._meter_reads(keyword) for keyword in node.keywords)
         return name == "generate" and "tokenizer" not in receiver
+
+    def _meter_reads(self, keyword: ast.keyword) -> bool:
+        """Does a meter read this one off the device: a tensor, or the values of a dictionary? A number it only adds up."""
+        value = self._values.of(keyword.value)
+        return self._on_device(keyword.value) or (keyword.arg is None and not value.kind)
 
     def _likely_mask(self, node: ast.AST) -> bool:
         """`x[mask]`, by the name alone: enough for another wait beside one that is sure."""

@@ -325,6 +325,8 @@ def test_an_evaluation_that_records_the_graph(audited: Auditor) -> None:
     validate = "def validate(model, val_loader):\n    for x in val_loader:\n        print(model(x))"
     code = script(after=validate, before="    validate(model, val_loader)")
     assert measure(audited, "evaluation", code).state is OFF
+    by_method = validate.replace("model(x)", "model.forward_encoder(x)[0].mean().item()")
+    assert measure(audited, "evaluation", script(after=by_method, before="    validate(1, 2)")).state is OFF
     free = validate.replace("def validate", "@torch.no_grad()\ndef validate")
     assert measure(audited, "evaluation", script(after=free, before="    validate(1, 2)")).state is ON
 

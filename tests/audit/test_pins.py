@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import pytest
 from packaging.version import Version
 
@@ -302,3 +304,70 @@ def test_the_advice_of_an_old_torch_passes_set_to_none(audited: Auditor) -> None
     audit = audited({"train.py": TRAIN, "requirements.txt": "torch==1.12.0\n"})
     (action,) = [gap.action for gap in audit.gaps if gap.key == "set_to_none"]
     assert "zero_grad(set_to_none=True)" in action and "Drop" not in action
+
+
+OLD_IMPORT = """
+    import torch
+    from torch._six import inf
+
+
+    def norm(parameters):
+        return inf
+"""
+
+
+@pytest.mark.parametrize(
+    ("files", "old"),
+    [
+        ({"util/misc.py": OLD_IMPORT, "train.py": "import util.misc as misc\n"}, True),
+        ({"util/misc.py": OLD_IMPORT, "train.py": "from util import misc\n"}, True),
+        ({"util/misc.py": OLD_IMPORT, "util/other.py": "from .misc import norm\n", "train.py": "from util.other import norm\n"}, True),
+        # It is not needed: another module of the repository, under a condition, or where another import follows.
+        ({"util/misc.py": OLD_IMPORT}, False),
+        ({"util/misc.py": OLD_IMPORT, "train.py": "def old():\n    import util.misc as misc\n"}, False),
+        ({"train.py": "try:\n    from torch._six import inf\nexcept ImportError:\n    from math import inf\n"}, False),
+        ({"train.py": "from math import inf  # torch._six had it\n"}, False),
+        ({"train.py": "from torch._six import inf\n", "requirements.txt": "torch==2.3\n"}, False),  # whatever it means
+    ],
+)  # fmt: skip
+def test_what_newer_versions_lack_bounds_torch_where_it_is_imported(
+    audited: Auditor, files: dict[str, str], old: bool
+) -> None:
+    script = files.pop("train.py", "") + textwrap.dedent(TRAIN)
+    audit = audited({**files, "train.py": script})
+    found = {measure.key: measure for measure in audit.entries[0].measures}
+    assert found["compile"].state is (NOT_APPLICABLE if old else OFF)
+    assert found["set_to_none"].state is (OFF if old else ON)
+    assert any(gap.key == "compile" for gap in audit.gaps) is not old
+    if old:
+        assert "`torch._six` (util/misc.py:3), which exists up to torch 1.13.1" in found["compile"].detail
+        assert found["tf32"].detail.endswith("torch 1.13.1, and torch 1.7 to 1.11 have it on")
+
+
+ATTENDS = """
+    import math
+
+    import torch
+    from torch import nn
+    from torch.utils.data import DataLoader
+
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.qkv = nn.Linear(512, 1536)
+
+        def forward(self, x):
+            q, k, v = self.qkv(x).chunk(3, dim=-1)
+            scores = torch.matmul(q, k.transpose(-2, -1)) / math.sqrt(512)
+            return torch.matmul(torch.softmax(scores, dim=-1), v)
+"""
+
+
+def test_advice_for_all_scripts_knows_what_their_imports_bound(audited: Auditor) -> None:
+    script = textwrap.dedent(ATTENDS) + textwrap.dedent(TRAIN)[textwrap.dedent(TRAIN).index("\n\ndef main") :]
+    assert not audited({"train.py": script}).notes[2:]
+    old = audited({"train.py": "from torch._six import inf\n" + script})
+    assert not any(gap.key == "attention" for gap in old.gaps)
+    needs = "Left out, as the project needs `torch._six` (train.py:1), which exists up to torch 1.13.1: Attention."
+    assert needs in old.notes

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import re
 import stat
 import subprocess
@@ -86,6 +87,43 @@ def test_fix_of_a_branch_counts_what_the_review_of_the_branch_leaves_out(
     (checkout / "train.py").write_text(TRAIN.replace("y.cuda()", "y.cuda() + 1"))
     assert "1 place left out" in run("review", "--base", "HEAD").stdout
     assert "1 place left out (`--min-confidence 0`)" in run("fix", "--base", "HEAD").stdout
+
+
+def test_fix_of_a_branch_sees_its_files_together_as_the_review_does(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who calls a function says how often it runs, also where both files are of the change."""
+    monkeypatch.chdir(checkout)
+    (checkout / "helpers.py").write_text(
+        "import torch\n\n\ndef spread_of(values):\n    return values.abs().max().item()\n"
+    )
+    calls = TRAIN.replace("import torch\n", "import torch\nfrom helpers import spread_of\n", 1)
+    (checkout / "train.py").write_text(
+        calls.replace(
+            "        loss.backward()\n", "        print(spread_of(loss))\n        loss.backward()\n"
+        )
+    )
+    subprocess.run(["git", "add", "-A"], cwd=checkout, check=True)
+    for lowered in ([], ["--min-confidence", "0.05"], ["--min-confidence", "0"]):
+        review = json.loads(run("review", "--base", "HEAD", *lowered, "--format", "json").stdout)
+        comments = len(review["findings"]) + len(review["over_limit"])
+        left = sum(review["left_out"]["places"].values()) if review["left_out"] else 0
+        said = run("fix", "--base", "HEAD", *lowered, "--diff").stderr
+        assert (f"{comments} finding" in said) is bool(comments), said
+        assert (f"{left} place" in said) is bool(left), said
+
+
+def test_fix_of_a_branch_names_the_limit_that_shows_what_is_left(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(checkout)
+    (checkout / "pyproject.toml").write_text("[tool.ptopt]\nbudget = 1\n")
+    (checkout / "train.py").write_text(
+        TRAIN.replace("y.cuda()", "y.cuda() + 1").replace("+= loss.item()", "+= loss.item() * 2")
+    )
+    said = run("fix", "--base", "HEAD", "--min-confidence", "0").stdout
+    number = int(re.search(r"(\d+) findings left", said)[1])
+    assert number > 1 and f"--min-confidence 0 --budget {number}`" in said
 
 
 def test_fix_of_a_branch_is_of_the_whole_repository_from_any_folder(

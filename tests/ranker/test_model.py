@@ -23,7 +23,7 @@ def test_a_head_is_a_calibrated_logistic_regression() -> None:
 
 def test_reasons_are_what_differs_from_the_usual() -> None:
     weighed = Ranker(HEAD, HEAD, {"a": 1.0, "b": 1.0}).weigh({"a": 1.0})
-    assert weighed.reasons == (("b", 0.25),)
+    assert weighed.reasons == (("not b", 0.25),)
 
 
 @given(st.dictionaries(st.sampled_from("abc"), st.floats(-1e12, 1e12)))
@@ -102,4 +102,4 @@ def test_a_reason_says_that_the_hit_lacks_it() -> None:
     weighed = Ranker(head, head, {"often:step": 0.5, "often:layer": 0.5, "lines": 2.0}).weigh(
         {"often:layer": 1.0}
     )
-    assert dict(weighed.reasons) == {"not often:step": -0.5, "often:layer": 0.5, "lines": -2.0}
+    assert dict(weighed.reasons) == {"not often:step": -0.5, "often:layer": 0.5, "not lines": -2.0}

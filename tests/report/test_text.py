@@ -121,6 +121,32 @@ def test_weights_say_what_a_finding_lacks() -> None:
     assert weighed(found).endswith("by how often it runs: not step -0.25")
 
 
+@pytest.mark.parametrize(
+    ("feature", "words"),
+    [
+        ("fix", "has a fix"),
+        ("not fix", "has no fix"),
+        ("other waits", "other waits"),
+        ("not other waits", "no other waits"),
+        ("not in a loop", "not in a loop"),
+        ("not layers:batch", "no batch size in the file"),
+        ("often:evaluation", "how often it runs: each batch, in a loop that does not train"),
+        ("symbol:evaluate", "the name of its function or class tells of: evaluate"),
+        ("guard:none", "condition around it: a test for None"),
+        ("not callers:none seen", "a caller is seen"),
+        ("made:one number", "the tensor it makes: a number or a short list"),
+        ("not guard:the process", "condition around it: not the process"),
+    ],
+)
+def test_what_a_weight_is_of_holds_as_it_is_worded(feature: str, words: str) -> None:
+    """`MetricLogger.update` is not named evaluate, and a finding without a fix is not weighed by its fix."""
+    found = Finding(
+        "PTO101", "item-every-step", "sync", Severity.HIGH, "a.py", Span(1, 1), "", "m", "w", 0.4, "f",
+        reasons=((feature, 0.25),),
+    )  # fmt: skip
+    assert weighed(found).endswith(f"by {words} +0.25")
+
+
 def test_weights_name_the_severity_of_the_rule_as_such() -> None:
     """The finding may have another one."""
     reasons = (("severity:low", -0.5), ("often:step", 0.25), ("new:odd", 0.1), ("lines", 0.1))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.rules.messages import hits, messages
 
 EVALUATION = """
@@ -164,3 +166,54 @@ def test_inference_over_a_loader_whose_results_leave_the_graph_is_stated_surely(
     )
     (beside,) = hits("evaluation-records-graph", trains)
     assert beside.confidence < 0.8
+
+
+ADDED_UP = """
+    def added(x, labels, rows, n):
+        sums = {}
+        for {} in {}:
+            for t, label in enumerate(labels):
+                sums[{}] {}
+        return sums
+"""
+
+
+@pytest.mark.parametrize(
+    ("index", "update", "said"),
+    [
+        ("label", "+= x[t]", "`sums.index_add_(0, index, values)`"),
+        ("b, labels[b, t]", "+= x[b, t]", "`sums.scatter_add_(1, index, values)`"),
+        ("labels[b, t], t", "+= x[b, t]", "`sums.scatter_add_(0, index, values)`"),
+        ("b][labels[b, t]", "-= x[b, t]", "`sums.scatter_add_(1, index, -values)`"),
+        ("label, labels[b, t]", "+= x[b, t]", "`sums.index_put_((i, j), values, accumulate=True)`"),
+        ("b, label", "+= 1", "`torch.bincount(i * n + j, minlength=n)`"),
+        ("label", "+= 1", "`torch.bincount(index, minlength=n)`"),
+    ],
+)
+def test_what_adds_all_at_once_has_the_indices_of_the_loop(index: str, update: str, said: str) -> None:
+    (tensor,) = messages(
+        "counted-one-by-one", ADDED_UP.format("torch.zeros(n, n)", "b", "range(len(rows))", index, update)
+    )
+    assert said in tensor and "np.add.at" not in tensor
+    (array,) = messages(
+        "counted-one-by-one", ADDED_UP.format("np.zeros((n, n))", "b", "range(len(rows))", index, update)
+    )
+    assert "`np.add.at(sums, " in array and "torch.bincount" not in array and "_add_" not in array
+
+
+REDUCED = """
+    def train(model, loader, optimizer):
+        for x in loader:
+            loss = model(x.cuda()).mean()
+            loss.backward()
+            optimizer.step()
+            loss_value = {}
+            log(all_reduce_mean(loss_value))
+"""
+
+
+def test_what_is_added_up_before_it_is_reduced_is_a_number_or_a_tensor() -> None:
+    (number,) = messages("metric-reduced-every-step", REDUCED.format("loss.item()"))
+    assert "(`running_loss_value += loss_value`)" in number
+    (tensor,) = messages("metric-reduced-every-step", REDUCED.format("loss * 2"))
+    assert "on the device (`running_loss_value += loss_value.detach()`)" in tensor

@@ -446,6 +446,54 @@ def test_no_grad_that_goes_with_the_loop_is_said_once() -> None:
     assert found.name == "evaluation-records-graph"
 
 
+BY_METHOD = """\
+import torch
+
+
+@torch.no_grad()
+def evaluate(data_loader, model, device):
+    model.eval()
+    total = 0.0
+    for batch in data_loader:
+        images = batch[0].to(device, non_blocking=True)
+        latent, mask, ids = model.forward_encoder(images, 0.75)
+        total += latent.mean().item()
+    return total / len(data_loader)
+"""
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        "model.forward_encoder",
+        "model.module.forward_encoder",
+        "model.module.forward_features",
+        "model.encoder",
+    ],
+)
+def test_an_evaluation_runs_a_part_or_another_method_of_the_network(run: str) -> None:
+    """What is in eval mode as a whole is so in its parts."""
+    base = BY_METHOD.replace("model.forward_encoder", run)
+    head = base.replace("@torch.no_grad()\n", "").replace("total / len", "(total + 0) / len")
+    (found,) = proposed(head, "evaluation-records-graph")
+    assert found.stated == 0.9 and found.span.start == 9
+    assert [f.name for f in comments(base, head)] == ["no-grad-removed"]
+    assert not proposed(base, "evaluation-records-graph")
+
+
+def test_a_method_that_turns_autograd_off_itself_is_left_alone() -> None:
+    head = BY_METHOD.replace("@torch.no_grad()\n", "") + textwrap.dedent(
+        """
+
+        class Net(torch.nn.Module):
+            @torch.no_grad()
+            def forward_encoder(self, x, ratio):
+                return self.encoder(x), None, None
+        """
+    )
+    assert not proposed(head, "evaluation-records-graph")
+
+
 def test_images_are_decoded_between_the_steps() -> None:
     base = "import torch\nimport torchvision\n"
     head = base + textwrap.dedent(

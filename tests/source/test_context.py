@@ -49,6 +49,13 @@ EVERY_STEP = {
             look(x)  #?
             accelerator.backward(loss)
         """,
+    "a scaler that is called, as in timm": """
+        def train_one_epoch(model, loader, optimizer, loss_scaler):
+            for x in loader:
+                loss = model(x)
+                look(x)  #?
+                loss_scaler(loss, optimizer, parameters=model.parameters())
+        """,
     "lightning manual optimisation": """
         class M(LightningModule):
             def training_step(self, batch, i):

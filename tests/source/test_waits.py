@@ -48,6 +48,7 @@ def _lines(file: SourceFile, scope: ast.AST) -> list[int]:
         "while x.sum() > 1: pass",
         "scaler.step(optimizer)",
         "metric_logger.update(loss=x)",
+        "metric_logger.update(lr=0.1, **unknown)",
         "model.generate(x)",
         "y = x[keep_mask]",
         "y = x[~valid]",
@@ -78,6 +79,7 @@ def test_waits(line: str) -> None:
         "if x is not None: pass",
         "optimizer.step()",
         "known.update(loss=x)",
+        "metric_logger.update(loss=3.0, lr=unknown['lr'])",
         "n = y.shape[0]; z = x[:n]",
         "x.to('cpu', non_blocking=True)",
         "torch.where(x > 0, x, y)",
@@ -95,6 +97,20 @@ def test_waits(line: str) -> None:
 def test_does_not_wait(line: str) -> None:
     file = _file(f"def f(x: Tensor, y: Tensor, unknown, flag_debug):\n    {line}\n")
     assert _lines(file, file.calls.functions[0]) == []
+
+
+def test_a_meter_that_is_given_the_number_that_was_read_does_not_wait_again() -> None:
+    file = _file(
+        """
+        def train(model, loader, optimizer):
+            for x in loader:
+                loss = model(x).loss.mean()
+                loss_value = loss.item()
+                metric_logger.update(loss=loss_value)
+                metric_logger.update(lr=optimizer.param_groups[0]["lr"])
+        """
+    )
+    assert _lines(file, next(file.index.of_type(ast.For))) == [9]
 
 
 def test_a_called_function_waits_as_its_call() -> None:

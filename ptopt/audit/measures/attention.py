@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from ptopt.audit.known import Value
+from ptopt.audit.measures.convolutions import attends_by_timm
 from ptopt.audit.modules import Module, text_of
 from ptopt.audit.setup import Candidate, Setup
 from ptopt.audit.values import Measure, State
@@ -26,9 +27,10 @@ _WITH_ATTENTION = (
     "transformers.",
     "CLIP.",
     "diffusers",
+    "monai.networks",
 )
 _FOREIGN = re.compile(
-    r"Attention|Transformer|^Block$|^vit_|ViT|^load$|create_model_and_transforms|UNet2D|^deit|^swin|Swin|DiT|"
+    r"Attention|Transformer|^Block$|^vit_|ViT|UNETR|^load$|create_model_and_transforms|UNet2D|^deit|^swin|Swin|DiT|"
     r"For(CausalLM|ConditionalGeneration|MaskedLM|PreTraining|\w*Classification|QuestionAnswering)$|LMHeadModel$|^(Bert|GPT2|Llama|T5|CLIP\w*|ViT)Model$"
 )
 _NO_MODEL = re.compile(
@@ -267,6 +269,10 @@ def _library(setup: Setup) -> Iterator[Candidate]:
         name = setup.qualified(module, call.func)
         if name.startswith(_WITH_ATTENTION) and setup.is_external(module, call.func):
             yield setup.site(module, call, f"`{name}` chooses, by its version")
+    for module, node, name in attends_by_timm(setup):
+        parent = module.file.index.parent(node)
+        runs = setup.runs(module, parent) if isinstance(parent, ast.Call) else Value(True, True)
+        yield Candidate(runs, setup.place(module, node), f"`{name}` chooses, by its version")
     for module, call in () if setup.live.registers else setup.calls("create_model"):
         if setup.qualified(module, call.func).startswith("timm"):
             yield setup.site(module, call, "the model comes from timm, which chooses")

@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 
 from ptopt.audit.arguments import TrainerArguments, lightning_argument
+from ptopt.audit.measures.convolutions import NETWORKS, for_convolutions
 from ptopt.audit.modules import text_of
 from ptopt.audit.setup import Candidate, Setup
 from ptopt.audit.values import Measure, State
 
-_CONV = re.compile(r"^(Conv[23]d|ConvTranspose[23]d|conv[23]d|LazyConv2d)$")
-_CONV_NAMES = re.compile(
-    r"resnet|convnext|efficientnet|unet|vgg|yolo|regnet|densenet|mobilenet|wide_resnet", re.I
-)
-
-
-ONLY_PATCHES = "the only convolution cuts an image into patches"
 _LAYERS = ("Linear", "LSTM", "GRU", "Embedding", "Conv1d")
-_NETWORKS = frozenset({"torchvision", "timm", "segmentation_models_pytorch"})
 
 
 def checkpointing(setup: Setup) -> Measure:
@@ -88,7 +80,7 @@ def channels_last(setup: Setup) -> Measure:
     ]
     if found:
         return setup.decide(key, title, found, "")
-    measure = _for_convolutions(setup, key, title, "convolutions run in the default memory format")
+    measure = for_convolutions(setup, key, title, "convolutions run in the default memory format")
     lacking = setup.lacking("torch.channels_last") if measure.state is State.OFF else ""
     return setup.not_applicable(key, title, lacking) if lacking else measure
 
@@ -96,61 +88,11 @@ def channels_last(setup: Setup) -> Measure:
 def _sees_layers(setup: Setup) -> bool:
     """Is the network made of layers that are seen, and of none of a library?"""
     made = any(setup.qualified(m, c.func).startswith(("torch.nn.", "nn.")) for m, c in setup.calls(*_LAYERS))
-    return made and setup.packages.isdisjoint({*_NETWORKS, "transformers", "diffusers", "monai"})
+    return made and setup.packages.isdisjoint({*NETWORKS, "transformers", "diffusers", "monai"})
 
 
 def _sets_format(setup: Setup, parent: ast.AST | None) -> bool:
     return isinstance(parent, (ast.keyword, ast.Call, ast.IfExp, ast.Assign))
-
-
-def _for_convolutions(setup: Setup, key: str, title: str, off: str) -> Measure:
-    """Off where convolutions run, not applicable where none does, unknown where the network was not seen."""
-    convolutions = setup.named(_CONV)
-    every = [pair for pair in convolutions if not _cuts_patches(setup, pair[1])]
-    first = next((pair for pair in every if setup.runs(*pair).truth), None)
-    first = first or next((pair for pair in every if setup.runs(*pair).truth is None), None)
-    if first is None and every and not setup.packages.isdisjoint(_NETWORKS):
-        first = every[0]  # another network takes their place
-    if first is not None:
-        return Measure(key, title, State.OFF, off, (setup.place(*first),))
-    for module, call in setup.calls(
-        "create_model", "get_model", "from_pretrained", *_models_of_torchvision(setup)
-    ):
-        name = setup.qualified(module, call.func)
-        if name.startswith(("torchvision", "timm", "models.")) and setup.is_external(module, call.func):
-            return Measure(key, title, State.OFF if _CONV_NAMES.search(text_of(call)) else State.UNKNOWN,
-                           off if _CONV_NAMES.search(text_of(call)) else "the network comes from a library",
-                           (setup.place(module, call),))  # fmt: skip
-    if setup.blind_model:
-        return Measure(key, title, State.UNKNOWN, f"no convolution seen; {setup.blind_model}")
-    if convolutions:
-        return setup.not_applicable(key, title, ONLY_PATCHES)
-    return setup.not_applicable(key, title, "no 2-d or 3-d convolution in the code that runs")
-
-
-def _cuts_patches(setup: Setup, call: ast.Call) -> bool:
-    """Is the stride as wide as the kernel, as of the first layer of a vision transformer: one matrix product?"""
-    if "Transpose" in text_of(call.func):
-        return False
-    kernel, stride = setup.keyword(call, "kernel_size", 2), setup.keyword(call, "stride", 3)
-    if kernel is None or stride is None:
-        return False
-    sizes = [
-        {text_of(part) for part in (size.elts if isinstance(size, (ast.Tuple, ast.List)) else [size])}
-        for size in (kernel, stride)
-    ]
-    return sizes[0] == sizes[1] and len(sizes[0]) == 1 and sizes[0] != {"1"}
-
-
-def _models_of_torchvision(setup: Setup) -> tuple[str, ...]:
-    return tuple(
-        {
-            call.func.attr
-            for module, call in setup.live.calls
-            if isinstance(call.func, ast.Attribute)
-            and setup.qualified(module, call.func).startswith("torchvision.models")
-        }
-    )
 
 
 def cudnn_benchmark(setup: Setup) -> Measure:
@@ -170,7 +112,7 @@ def cudnn_benchmark(setup: Setup) -> Measure:
             return Measure(
                 key, title, state, f"`benchmark`: {value.value if value.known else value.note}", places
             )
-    measure = _for_convolutions(setup, key, title, "off by default")
+    measure = for_convolutions(setup, key, title, "off by default")
     if any(c.value.truth is not False for c in found):
         if measure.state is State.NOT_APPLICABLE and _sees_layers(setup):
             why = f"{measure.detail}, so that `torch.backends.cudnn.benchmark` has nothing to search"

@@ -302,6 +302,8 @@ def tf32(setup: Setup) -> Measure:
         )
     absent = "off by default since torch 1.12, nothing switches it on"
     absent += setup.admits_older("1.12", "have it on from 1.7")
+    if setup.facts.excludes("torch", "2.0") and setup.facts.at_least("torch", "1.12") is None:
+        absent += f"; {pin}, and torch 1.7 to 1.11 have it on"
     return setup.decide(key, title, found, absent, blind=setup.blind)
 
 

@@ -27,7 +27,7 @@ _MONITORS = {
 }  # fmt: skip
 _FORWARD = re.compile(
     r"(^|\.)(\w*model|net|network|generator|module|encoder|policy|unet|backbone|classifier)\w*"
-    r"(\.module)?(\.(forward|infer|generate|sample|predict|(en|de)code(_\w+)?|loss))?\(",
+    r"(\.module)?(\.(forward(_\w+)?|infer|generate|sample|predict|(en|de)code(_\w+)?|loss))?\(",
     re.I,
 )
 

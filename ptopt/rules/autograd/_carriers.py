@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import re
+from bisect import bisect_left, bisect_right
 
 from ptopt.rules.base import SourceFile
 from ptopt.rules.shared.networks import path_of
@@ -10,6 +12,7 @@ from ptopt.source.file import remembered
 from ptopt.source.index import FUNCTIONS, FunctionNode, own_nodes, walk
 from ptopt.source.values import is_loss_name
 
+_FACTOR = re.compile(r"weight|coef|scale|ratio|factor|lambda|alpha|beta|gamma", re.I)
 CUTS = frozenset({"detach", "item", "tolist", "numpy", "data", "detach_"})
 
 
@@ -43,15 +46,88 @@ def backpropagated(function: FunctionNode | None, file: SourceFile) -> frozenset
     """Names that the function calls `backward` on, itself or through a scaler, an accelerator or an engine."""
     found: set[str] = set()
     for call in file.calls.calls_in(function):
-        func = call.func
-        if not (isinstance(func, ast.Attribute) and func.attr in ("backward", "manual_backward")):
-            continue
-        for part in (func.value, *call.args):
+        for part in _backward_of(call, file):
             names = [n for n in walk(part) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)]
             found.update(n.id for n in names)
             if path := path_of(part):
                 found.add(path)
     return frozenset(found)
+
+
+def _backward_of(call: ast.Call, file: SourceFile) -> list[ast.expr]:
+    """What a call runs the backward pass of, as far as its receiver and arguments tell; [] where it runs none."""
+    if file.context.goes_through_scaler(call):
+        return call.args[:1]
+    func = call.func
+    runs = isinstance(func, ast.Attribute) and func.attr in ("backward", "manual_backward")
+    return [func.value, *call.args] if runs and isinstance(func, ast.Attribute) else []
+
+
+@remembered
+def with_terms(function: FunctionNode | None, file: SourceFile) -> frozenset[str]:
+    """The names that are backpropagated, and what is added to make them."""
+    trained = backpropagated(function, file)
+    return trained.union(terms_of(trained, function, file))
+
+
+def _backward_calls(file: SourceFile) -> list[ast.Call]:
+    """All calls of the file that run a backward pass, in source order."""
+    return sorted((call for call in file.index.of_type(ast.Call) if _backward_of(call, file)), key=_line)
+
+
+def _line(call: ast.Call) -> int:
+    return call.lineno
+
+
+@remembered
+def terms_of(names: frozenset[str], function: FunctionNode | None, file: SourceFile) -> dict[str, str]:
+    """What is added to make the names, each with the one of them that it is a part of: `aux` of `loss = main + 0.1 * aux`.
+
+    A factor counts where it is known to be a tensor, or has the name of a loss: `0.1` may have a name, too.
+    """
+    found: dict[str, str] = {}
+    tried = set(names)
+    waiting = [(name, name) for name in sorted(names)]
+    while waiting:
+        name, whole = waiting.pop()
+        for binding in file.bindings.of(function, name):
+            summed = (
+                _terms(binding.value)
+                if binding.value is not None and binding.kind in ("assign", "augment")
+                else []
+            )
+            for term in summed:
+                if term.id in tried:
+                    continue
+                tried.add(term.id)
+                if _has_graph(term, function, file):
+                    found[term.id] = whole
+                    waiting.append((term.id, whole))
+    return found
+
+
+def _terms(value: ast.expr) -> list[ast.Name]:
+    """The names in a sum of products."""
+    if isinstance(value, ast.BinOp) and isinstance(value.op, (ast.Add, ast.Sub, ast.Mult, ast.Div)):
+        return _terms(value.left) + ([] if isinstance(value.op, ast.Div) else _terms(value.right))
+    if (
+        isinstance(value, ast.Call)
+        and isinstance(value.func, ast.Attribute)
+        and value.func.attr in ("mean", "sum")
+    ):
+        return _terms(value.func.value)
+    return [value] if isinstance(value, ast.Name) else []
+
+
+def _has_graph(term: ast.Name, function: FunctionNode | None, file: SourceFile) -> bool:
+    """Is it a tensor that autograd followed, by what is known of it, or by its name and what is bound to it?"""
+    value = file.values.of(term)
+    if value.graph is False or (value.kind and value.kind != "tensor"):
+        return False
+    given = [b.value for b in file.bindings.of(function, term.id)]
+    if not given or any(v is None or isinstance(v, ast.Constant) or is_cut(v) for v in given):
+        return False
+    return value.kind == "tensor" or (is_loss_name(term.id) and _FACTOR.search(term.id) is None)
 
 
 def frees_graph(name: str, node: ast.AST, step: ast.AST, file: SourceFile) -> bool:
@@ -73,10 +149,13 @@ def frees_graph(name: str, node: ast.AST, step: ast.AST, file: SourceFile) -> bo
 def _backward_guards(step: ast.AST, file: SourceFile) -> dict[str, set[tuple[ast.If, ...]]]:
     """For each name that `backward()` runs through in the step: the conditions of each of these calls."""
     found: dict[str, set[tuple[ast.If, ...]]] = {}
-    for call in (*file.calls_named("backward"), *file.calls_named("manual_backward")):
-        keeps = next((k.value for k in call.keywords if k.arg == "retain_graph"), None)
-        kept = keeps is not None and not (isinstance(keeps, ast.Constant) and not keeps.value)
-        if kept or not isinstance(call.func, ast.Attribute) or not file.index.within(call, step):
+    calls = file.once(_backward_calls)
+    first = bisect_left(calls, step.lineno, key=_line)  # type: ignore[attr-defined]
+    last = bisect_right(calls, step.end_lineno, key=_line)  # type: ignore[attr-defined]
+    for call in calls[first:last]:
+        keeps = [k.value for k in call.keywords if k.arg in ("retain_graph", "create_graph")]
+        kept = any(not (isinstance(k, ast.Constant) and not k.value) for k in keeps)
+        if kept or not file.index.within(call, step):
             continue
         guards: list[ast.If] = []
         for ancestor, _ in file.index.ancestors(call):
@@ -84,7 +163,7 @@ def _backward_guards(step: ast.AST, file: SourceFile) -> dict[str, set[tuple[ast
                 break
             if isinstance(ancestor, ast.If):
                 guards.append(ancestor)
-        for part in (call.func.value, *call.args):
+        for part in _backward_of(call, file):
             for name in walk(part):
                 if isinstance(name, ast.Name):
                     found.setdefault(name.id, set()).add(tuple(guards))

@@ -15,7 +15,9 @@ from ptopt.rules.autograd._carriers import (
     outlives,
     reduced_to_loss,
     returns,
+    terms_of,
     with_gradient,
+    with_terms,
 )
 from ptopt.rules.base import (
     TEXTBOOK,
@@ -50,8 +52,8 @@ class MetricKeepsGraph(Rule):
     """A running metric keeps the autograd graph of every step.
 
     ## What it does
-    Finds `total += loss` and `history.append(loss)` in an evaluation that autograd records, and in a training loop, when the
-    total outlives the step and is not backpropagated itself; and metrics returned beside a loss that are not detached
+    Finds `total += loss` and `history.append(loss)` in an evaluation that autograd records, and in a training loop, of the loss or of one
+    of its terms, when the total outlives the step and is not backpropagated itself; and metrics returned beside a loss that are not detached
     although their neighbours are.
 
     ## Why it is slow
@@ -101,6 +103,35 @@ class MetricKeepsGraph(Rule):
     when_wrong = "the sum or the list is backpropagated later"
 
     VALID = (
+        """
+        def train(model, loader, optimizer, schedule):
+            betas, weights, penalties, regs = [], [], 0.0, 0.0
+            for step, (x, y) in enumerate(loader):
+                out, mu = model(x)
+                beta = schedule(step)
+                loss_weight = schedule(2 * step)
+                penalty_loss = F.mse_loss(mu, y).detach()
+                reg = 0.0
+                kl = mu.pow(2).mean()
+                loss = loss_weight * F.mse_loss(out, y) + beta * kl + penalty_loss + reg
+                loss.backward()
+                optimizer.step()
+                betas.append(beta)
+                weights.append(loss_weight)
+                penalties += penalty_loss
+                regs += reg
+        """,
+        """
+        def train(model, loader, optimizer):
+            for x, y in loader:
+                aux_total = 0.0
+                for layer in model.layers:
+                    x, aux_loss = layer(x)
+                    aux_total += aux_loss
+                loss = F.mse_loss(x, y) + aux_total
+                loss.backward()
+                optimizer.step()
+        """,
         """
         @torch.no_grad()
         def evaluate(model, loader):
@@ -170,6 +201,50 @@ class MetricKeepsGraph(Rule):
         """,
     )
     INVALID = (
+        Invalid(
+            """
+            def train(model, loader, optimizer):
+                total, aux_total = 0.0, 0.0
+                for x, y in loader:
+                    out, mu = model(x)
+                    aux_loss = mu.pow(2).mean()
+                    loss = F.mse_loss(out, y) + 0.1 * aux_loss
+                    loss.backward()
+                    optimizer.step()
+                    total += loss.item()
+                    aux_total += aux_loss  # !
+            """,
+            """
+            def train(model, loader, optimizer):
+                total, aux_total = 0.0, 0.0
+                for x, y in loader:
+                    out, mu = model(x)
+                    aux_loss = mu.pow(2).mean()
+                    loss = F.mse_loss(out, y) + 0.1 * aux_loss
+                    loss.backward()
+                    optimizer.step()
+                    total += loss.item()
+                    aux_total += aux_loss.detach()
+            """,
+        ),
+        Invalid(
+            """
+            def train(model, loader, optimizer):
+                kept = []
+                for x, y in loader:
+                    loss = F.mse_loss(model(x), y)
+                    kept.append(loss)  # !
+                    loss_scaler(loss, optimizer, parameters=model.parameters())
+            """,
+            """
+            def train(model, loader, optimizer):
+                kept = []
+                for x, y in loader:
+                    loss = F.mse_loss(model(x), y)
+                    kept.append(loss.detach())
+                    loss_scaler(loss, optimizer, parameters=model.parameters())
+            """,
+        ),
         Invalid(
             """
             def evaluate(model, loader, device):
@@ -296,17 +371,20 @@ def _kept(node: ast.AST, target: ast.expr, value: ast.expr, file: SourceFile) ->
     trained = backpropagated(function, file)
     returned = isinstance(step.node, FUNCTIONS) and step.node is function and returns(function, carrier.id)
     framework = returned and step.mark is step.node
-    if carrier.id not in trained and not framework:
+    parts = terms_of(trained, function, file)
+    whole = carrier.id if carrier.id in trained or framework else parts.get(carrier.id)
+    if whole is None:
         return
     if is_cut_anywhere(carrier.id, function, file):
         return
     if (
         path in trained
+        or path in parts
         or not outlives(path, node, step.node, file)
-        or reduced_to_loss(path, function, trained, file)
+        or reduced_to_loss(path, function, with_terms(function, file), file)
     ):
         return
-    freed = framework or frees_graph(carrier.id, node, step.node, file)
+    freed = framework or frees_graph(whole, node, step.node, file)
     yield Problem(
         node,
         f"`{path}` keeps the autograd graph of every step, because {quote(file, value)} still carries it"
@@ -319,7 +397,7 @@ def _kept(node: ast.AST, target: ast.expr, value: ast.expr, file: SourceFile) ->
         _FREED
         if freed
         else 0.75
-        if carrier is not value
+        if carrier is not value or whole != carrier.id
         else TEXTBOOK
         if step.kind == "loop" or _never_emptied(path, file)
         else 0.85,

@@ -22,7 +22,8 @@ class CountedOneByOne(Rule):
 
     ## Why it is slow
     Each addition to one element of a tensor takes some microseconds in Python, and on a GPU a kernel of its own. `bincount`,
-    `index_add_` and `np.add.at` add all of them at once.
+    `index_add_` and `np.add.at` add all of them at once; `scatter_add_` where each row has indices of its own, and `index_put_` with
+    `accumulate=True` where several indices are computed.
 
     ## When this is wrong
     When the loop runs a few times.
@@ -114,7 +115,7 @@ class CountedOneByOne(Rule):
         base: ast.expr = target
         entries: list[ast.expr] = []
         while isinstance(base, ast.Subscript):
-            entries += base.slice.elts if isinstance(base.slice, ast.Tuple) else [base.slice]
+            entries[:0] = base.slice.elts if isinstance(base.slice, ast.Tuple) else [base.slice]
             base = base.value
         bound = _follows(loop)
         if any(isinstance(e, (ast.Slice, ast.Constant)) for e in entries) or not any(
@@ -133,12 +134,7 @@ class CountedOneByOne(Rule):
         if counter:
             return  # `x[i] += ...` over a range: a sum of two arrays, which other rules report
         ones = isinstance(node.value, ast.Constant)
-        name = quote(file, base, 30).strip("`")
-        advice = (
-            f"Collect the indices and add all at once: `torch.bincount(index, minlength=n)` or `np.add.at({name}, index, 1)`."
-            if ones
-            else f"Add all at once: `{name}.index_add_(0, index, values)`, or `np.add.at({name}, index, values)`."
-        )
+        advice = _advice(node, base, entries, file)
         yield Problem(
             node,
             f"{quote(file, node, 50)} updates one element in each iteration of the loop at line {loop.lineno}, through several Python "
@@ -155,6 +151,42 @@ class CountedOneByOne(Rule):
                 "tensor": file.values.of(base).kind == "tensor",
             },
         )
+
+
+def _advice(node: ast.AugAssign, base: ast.expr, entries: list[ast.expr], file: SourceFile) -> str:
+    """One call for all iterations, by which of the indices are computed and which only count."""
+    name = quote(file, base, 30).strip("`")
+    kind = file.values.of(base).kind
+    several = len(entries) > 1
+    if isinstance(node.value, ast.Constant):
+        counted = "i * n + j" if several else "index"
+        ways = [f"`torch.bincount({counted}, minlength=n)`"] if kind != "array" else []
+        ways += [f"`np.add.at({name}, {'(i, j)' if several else 'index'}, 1)`"] if kind != "tensor" else []
+        return f"Collect the indices and add all at once: {' or '.join(ways)}."
+    values = "-values" if isinstance(node.op, ast.Sub) else "values"
+    computed = [at for at, entry in enumerate(entries) if not _counts(entry, node, file)]
+    if not several:
+        way = f"`{name}.index_add_(0, index, {values})`"
+    elif len(computed) == 1:  # the others stay where they are: an index for each place
+        way = f"`{name}.scatter_add_({computed[0]}, index, {values})`"
+    else:
+        way = f"`{name}.index_put_((i, j), {values}, accumulate=True)`"
+    ways = [way] if kind != "array" else []
+    ways += [f"`np.add.at({name}, {'(i, j)' if several else 'index'}, {values})`"] if kind != "tensor" else []
+    return f"Add all at once: {', or '.join(ways)}."
+
+
+def _counts(entry: ast.expr, node: ast.AST, file: SourceFile) -> bool:
+    """Is it the counter of a loop around: `b` of `for b in range(n)` or `for b, row in enumerate(rows)`?"""
+    if not isinstance(entry, ast.Name):
+        return False
+    for loop in file.index.loops_of(node):
+        if not isinstance(loop, ast.For) or entry.id not in names_in(loop.target):
+            continue
+        counts = isinstance(loop.iter, ast.Call) and called_name(loop.iter) == "enumerate"
+        first = loop.target.elts[0] if isinstance(loop.target, ast.Tuple) else loop.target
+        return (is_range(loop.iter) or counts) and isinstance(first, ast.Name) and first.id == entry.id
+    return False
 
 
 @remembered

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, Span, quote
-from ptopt.rules.ops._calls import FEW
+from ptopt.rules.ops._calls import FEW, names_in
 from ptopt.rules.ops._slices import Slices, slices_of, stacked
 from ptopt.rules.ops.element_loop import ElementLoop
 from ptopt.rules.ops.element_test_loop import ElementTestLoop
@@ -130,6 +130,8 @@ class SliceLoop(Rule):
         work = _work(found)
         source = found.sources[0]
         joined = stacked(found)
+        while isinstance(source, ast.Subscript) and names_in(source.slice) & found.index:
+            source = source.value  # `loss` of `loss[i][mask[i] == 1]`
         whole = quote(file, source, 40)
         taken = quote(file, found.first or source, 40)
         if found.modules:
@@ -157,7 +159,7 @@ class SliceLoop(Rule):
             span=Span(node.lineno, max(node.lineno, node.body[0].lineno - 1))
             if isinstance(node, ast.For)
             else None,
-            subject=source,
+            subject=found.sources[0],
             at=work,
             facts={
                 "trip_count": found.trips,

@@ -156,8 +156,7 @@ class MetricReducedEveryStep(Rule):
         ways = file.uses.of(node)
         yield Problem(
             node,
-            f"{name} makes all processes wait for each other {frequency.reason}, only to report `{what}`. Add the value up on the device "
-            f"(`running_{what.strip('_')} += {what}.detach()`), and reduce the sum when it is reported.",
+            f"{name} makes all processes wait for each other {frequency.reason}, only to report `{what}`. {_added_up(what, node, file)}, and reduce the sum when it is reported.",
             0.4,
             (frequency_evidence(frequency),) if frequency.line not in (0, node.lineno) else (),
             cause=file.index.enclosing(node, LOOPS),
@@ -167,6 +166,15 @@ class MetricReducedEveryStep(Rule):
                 "helper": not file.imports.qualified(node.func),
             },
         )
+
+
+def _added_up(what: str, call: ast.Call, file: SourceFile) -> str:
+    """How the values are summed until then: a number that was read before has no graph, and is on the host."""
+    given = next((n for n in ast.walk(call.args[0]) if isinstance(n, ast.Name) and n.id == what), None)
+    total = f"running_{what.strip('_')}"
+    if given is not None and file.values.of(given).kind == "scalar":
+        return f"Add the numbers up (`{total} += {what}`)"
+    return f"Add the value up on the device (`{total} += {what}.detach()`)"
 
 
 def _subjects(expr: ast.expr) -> list[str]:

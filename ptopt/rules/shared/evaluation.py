@@ -11,7 +11,9 @@ from ptopt.rules.shared.autograd import may_be_off, run_with_autograd_off
 from ptopt.rules.shared.collected import collected, trains_anywhere
 from ptopt.rules.shared.host_results import copies_each_to_host
 from ptopt.rules.shared.networks import (
+    covered_by,
     escapes,
+    is_forward_method,
     network_argument_of,
     network_method_of,
     network_of,
@@ -103,7 +105,7 @@ def _evaluation_of(function: FunctionNode | None, file: SourceFile) -> Evaluatio
         return None
     evals = evaluated_in(function, file)
     calls = [
-        (call, path)
+        (call, covered_by(path, evals) or path)
         for call in file.calls.calls_in(function)
         if (
             path := network_of(call, file)
@@ -166,7 +168,7 @@ def _is_textbook(
     call, path = first
     if (
         path not in evals
-        or not (network_of(call, file) or runs_argument(call, path, file))
+        or not (network_of(call, file) or is_forward_method(call) or runs_argument(call, path, file))
         or _TRIES_OUT.search(_name_of(function, file) if function else "")
     ):
         return False
@@ -201,7 +203,8 @@ def _evidence(
     file: SourceFile,
 ) -> tuple[Evidence, ...]:
     """The passes, and the lines that show that the function, or its loop, evaluates."""
-    found = [Evidence(c.lineno, f"runs `{p}` with autograd on") for c, p in calls]
+    run = [(c, ran if (ran := path_of(c.func)).startswith(f"{p}.") else p) for c, p in calls]
+    found = [Evidence(c.lineno, f"runs `{ran}` with autograd on") for c, ran in run]
     found += [
         Evidence(evals[p], "eval mode, which records as well") for p in {p for _, p in calls} if p in evals
     ]

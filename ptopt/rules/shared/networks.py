@@ -192,6 +192,20 @@ def network_of(call: ast.Call, file: SourceFile) -> str:
     return "" if _self_contained(func, path, file) else path
 
 
+def covered_by(path: str, evaluated: Collection[str]) -> str:
+    """Which of the networks in `evaluated` the one at `path` is, or is a part of: `model` of `model.encoder` and `model.module`; or ""."""
+    while path and path != "self":
+        if path in evaluated:
+            return path
+        path = path.rpartition(".")[0]
+    return ""
+
+
+def is_forward_method(call: ast.Call) -> bool:
+    """`model.forward_encoder(x)`, `model.forward_features(x)`"""
+    return isinstance(call.func, ast.Attribute) and call.func.attr.startswith("forward")
+
+
 def network_method_of(call: ast.Call, evaluated: Collection[str], file: SourceFile) -> str:
     """Dotted name of the network of which `call` runs a method that may compute (`model.encode_image(x)`), or "".
 
@@ -206,13 +220,14 @@ def network_method_of(call: ast.Call, evaluated: Collection[str], file: SourceFi
     if func.attr in KEEPS_TENSOR or func.attr in _OF_ARRAYS:
         return ""  # `eval` of another library gave an array
     name = path.rpartition(".")[2]
-    if path not in evaluated and not (_names_a_pass(func.attr) and _names_a_model(name)):
+    whole = covered_by(path, evaluated)
+    if not whole and not (_names_a_pass(func.attr) and _names_a_model(name)):
         return ""
     if not path or path == "self" or _UTILITY.search(func.attr) or _ACTS.search(name):
         return ""
     if file.imports.qualified(func) or file.calls.resolve(call) is not None:
         return ""
-    return "" if _self_contained(func.value, path, file) else path
+    return "" if _self_contained(func.value, path, file) else whole or path
 
 
 def network_argument_of(call: ast.Call, evaluated: Collection[str], file: SourceFile) -> str:
