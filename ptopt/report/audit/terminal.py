@@ -41,6 +41,7 @@ _MOST_ENTRIES = 6
 _MOST_FINDINGS = 15
 _LISTED = 15
 _DEEPEST = 4  # columns of indentation
+_NARROWEST = 24  # columns of what is said of a row
 
 
 def render(audit: Audit, width: int, color: bool) -> str:
@@ -55,14 +56,14 @@ def render(audit: Audit, width: int, color: bool) -> str:
     def in_cell(text: str, beside: int) -> str:
         return unbroken.keep(one_line(text), width - beside)
 
-    for part in _parts(audit, whole, in_cell):
+    for part in _parts(audit, whole, in_cell, width):
         console.print(part)
     text = unbroken.restore(out.getvalue().rstrip("\n"))
     return "\n".join(line.rstrip() for line in text.split("\n")) + "\n"
 
 
 def _parts(
-    audit: Audit, whole: Callable[[str], str], in_cell: Callable[[str, int], str]
+    audit: Audit, whole: Callable[[str], str], in_cell: Callable[[str, int], str], width: int
 ) -> Iterator[RenderableType]:
     """`whole` keeps links and long paths in one piece; `in_cell` also, in the last column beside so many others."""
     yield Text(f"Training audit of {one_line(audit.name)}", "bold")
@@ -72,7 +73,7 @@ def _parts(
     groups = alike(audit.entries)
     for entries in groups[:_MOST_ENTRIES]:
         yield Text()
-        yield _entry(entries, in_cell)
+        yield _entry(entries, in_cell, width)
     if left := sum(map(len, groups[_MOST_ENTRIES:])):
         yield Text(f"and {left} more scripts: --format html or json has them all", "dim")
     for level in Level:
@@ -104,8 +105,8 @@ def _parts(
             yield _indented(Text(one_line(note), "dim"))
 
 
-def _entry(entries: Sequence[EntryPoint], in_cell: Callable[[str, int], str]) -> RenderableType:
-    """The table of scripts whose rows are the same."""
+def _entry(entries: Sequence[EntryPoint], in_cell: Callable[[str, int], str], width: int) -> RenderableType:
+    """The table of scripts whose rows are the same; in few columns, what is said of a row stands below it."""
     entry = entries[0]
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
     table.add_column(no_wrap=True)
@@ -116,18 +117,25 @@ def _entry(entries: Sequence[EntryPoint], in_cell: Callable[[str, int], str]) ->
         for texts in ([m.title for m in entry.measures], [SYMBOLS[m.state] for m in entry.measures])
     )
     beside = 2 + titles + 2 + states + 2 + 2  # with the indentation, and the padding behind each column
+    stacked: list[RenderableType] | None = [] if width - beside < _NARROWEST else None
+    if stacked is not None:
+        beside = _DEEPEST
     for measure in entry.measures:
         detail = Text(one_line(measure.detail))
         if measure.evidence:
             detail.append(f"  {in_cell(places(measure.evidence[:2]), beside)}", "dim")
         if before := static_row(measure):
             detail.append(f"  {one_line(before)}", "dim")
-        table.add_row(f"  {measure.title}", Text(SYMBOLS[measure.state], _STYLE[measure.state]), detail)
+        state = Text(SYMBOLS[measure.state], _STYLE[measure.state])
+        if stacked is None:
+            table.add_row(f"  {measure.title}", state, detail)
+        else:
+            stacked += [Text.assemble(f"  {measure.title}  ", state), Padding(detail, (0, 0, 0, _DEEPEST))]
     head = Text.assemble(
         (one_line(", ".join(each.path for each in entries)), "bold"), (f"  {one_line(started(entry))}", "dim")
     )
     limits = [_indented(Text(one_line(limit), "dim")) for limit in entry.limits]
-    return Group(head, table, *limits)
+    return Group(head, *([table] if stacked is None else stacked), *limits)
 
 
 def _gap(gap: Gap, whole: Callable[[str], str]) -> RenderableType:
