@@ -142,7 +142,7 @@ def _gap(gap: Gap, whole: Callable[[str], str]) -> RenderableType:
     head = Text.assemble((gap.title, "bold"), f": off in {one_line(names(gap.entries))}")
     lines: list[RenderableType] = [head, _indented(Text(one_line(gap.action)))]
     lines += [_indented(text) for text in _gains(gap.impact, whole)]
-    lines.append(_indented(Text(f"Wrong if: {one_line(gap.wrong_if)}.", "dim")))
+    lines.append(_indented(Text(f"Wrong if: {one_line(gap.wrong_if)}", "dim")))
     return _indented(Group(*lines))
 
 
