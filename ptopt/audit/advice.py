@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from packaging.version import Version
@@ -29,6 +29,7 @@ class Advice:
     speeds_up: str
     newer: str = ""  # what of the action, by its name in `ptopt.project.added`, an older library lacks
     older: str = ""  # the action without it
+    of_trainer: str = ""  # the action where the Trainer of transformers makes what it is about
 
 
 ADVICE: dict[str, Advice] = {
@@ -87,9 +88,10 @@ ADVICE: dict[str, Advice] = {
     ),
     "fused_optimizer": Advice(
         Level.LOW,
-        "Pass `fused=True` to the optimizer (for transformers `optim=\"adamw_torch_fused\"`).",
+        "Pass `fused=True` to the optimizer.",
         "parameters are sparse or of a type that the fused kernel does not take",
         1, "a flag", "update of the parameters",
+        of_trainer='Set `optim="adamw_torch_fused"` in the training arguments.',
     ),
     "set_to_none": Advice(
         Level.LOW,
@@ -145,6 +147,7 @@ ADVICE: dict[str, Advice] = {
 }  # fmt: skip
 
 _MOST_PLACES = 6
+_TRAINERS = ("transformers", "TRL")
 # Measures whose advice is code to write: where an option switches it on, that code is there already.
 _HAVE_OPTIONS = frozenset({"precision", "attention", "compile", "channels_last"})
 # `--amp`, or `amp` of a configuration: what a row names as the reason why a measure that the code has is off
@@ -217,6 +220,10 @@ def _gap(key: str, level: Level, missing: Sequence[tuple[EntryPoint, Measure]], 
     places = tuple(dict.fromkeys(place for _, m in missing for place in m.evidence))
     paths = tuple(dict.fromkeys(entry.path for entry, _ in missing))
     options = [match and match[1] for _, m in missing for match in (_OPTION.search(m.detail),)]
+    by_trainer = {entry.framework in _TRAINERS for entry, _ in missing} if advice.of_trainer else {False}
+    if True in by_trainer:
+        both = f"{advice.action} With transformers: {advice.of_trainer}"
+        advice = replace(advice, action=both if False in by_trainer else advice.of_trainer)
     action = _action(advice, [m for _, m in missing], facts)
     if key == "precision":
         entries = [entry for entry, _ in missing]

@@ -27,7 +27,7 @@ from ptopt.audit.modules import Modules
 from ptopt.audit.nearest import NearestFacts
 from ptopt.audit.obstacles import obstacles
 from ptopt.audit.options import Options
-from ptopt.audit.plan import OVERLAP, SHARE, good, plan
+from ptopt.audit.plan import good, how_to_read, plan
 from ptopt.audit.setup import READ, Setup
 from ptopt.audit.signs import reached, signs_of
 from ptopt.audit.summaries import Summaries
@@ -108,7 +108,7 @@ def audit(name: str, scripts: Scripts, facts: ProjectFacts, review: Review, sure
         gaps=missing,
         good=good(corrected),
         plan=plan(missing, found),
-        notes=(*((OVERLAP, SHARE) if missing else ()), *too_new(entries, facts)),
+        notes=(*how_to_read(missing), *too_new(entries, facts)),
         not_judged=(*scripts.lost, *_unknown(entries)),
         not_reviewed=review.not_reviewed,
     )

@@ -21,14 +21,26 @@ _GOOD = (
     "fused_optimizer", "accumulation", "gradient_checkpointing", "distributed", "channels_last", "cudnn_benchmark",
     "evaluation", "saving", "monitoring", "tf32",
 )  # fmt: skip
-OVERLAP = (
-    "Ranges that speed up the same part of a step overlap: mixed precision, TF32, torch.compile, fused attention and "
-    "channels_last all shorten the forward and backward pass. They are not multiplied here; measure after each change."
-)
-SHARE = (
+_SHARED = "forward and backward pass"
+_SHARE = (
     "A factor holds for the part that it names. Where that part is a small share of the step, the step gains little: profile "
     "first (`torch.profiler`), then change what the profile shows."
 )
+
+
+def how_to_read(gaps: tuple[Gap, ...]) -> tuple[str, ...]:
+    """What to know of the ranges of missing measures, where there are some."""
+    if not gaps:
+        return ()
+    titles = list(dict.fromkeys(gap.title for gap in gaps if ADVICE[gap.key].speeds_up == _SHARED))
+    if len(titles) < 2:
+        return (_SHARE,)
+    named = f"{', '.join(titles[:-1])} and {titles[-1]}"
+    overlap = (
+        f"Ranges that speed up the same part of a step overlap: {named} {'both' if len(titles) == 2 else 'all'} shorten "
+        f"the {_SHARED}. They are not multiplied here; measure after each change."
+    )
+    return (overlap, _SHARE)
 
 
 def plan(gaps: tuple[Gap, ...], findings: tuple[Weighed, ...]) -> tuple[Phase, ...]:

@@ -48,7 +48,8 @@ def weighed(finding: Finding, sure: float, entries: tuple[EntryPoint, ...]) -> W
     if finding.name in _OF_SCALER and _is_off("precision", finding.path, entries):
         return Weighed(finding, Level.LOW, "mixed precision is off here, by default or in the commands")
     if finding.severity is not Severity.LOW and often:
-        how = "on every step" if each_step else "for each batch"
+        in_worker = bool(features.get("often:in a worker")) and finding.name not in _IN_FORCE
+        how = "for each sample" if in_worker else "on every step" if each_step else "for each batch"
         heavy = finding.severity is Severity.HIGH and is_finding_critical(finding, entries)
         return Weighed(finding, Level.CRITICAL if heavy else Level.MODERATE, how)
     if finding.severity is Severity.HIGH and _of_unknown_frequency(features):

@@ -60,7 +60,12 @@ def render(rule: type[Rule], width: int, color: bool) -> str:
         highlight=False,
         _environ={},
     )
-    console.print(_Page(text, code_theme="ansi_dark", hyperlinks=False), crop=False)
+    shown = _Page(text, code_theme="ansi_dark", hyperlinks=False)
+    for token in () if color else shown.parsed:
+        for part in token.children or ():
+            if part.type == "code_inline":  # as no colour marks it
+                part.content = f"`{part.content}`"
+    console.print(shown, crop=False)
     whole = _SHORT.sub(lambda match: links[int(match[1])], out.getvalue())
     return "".join(f"{line.rstrip()}\n" for line in whole.rstrip("\n").split("\n"))
 

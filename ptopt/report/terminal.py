@@ -117,6 +117,24 @@ class _Lines:
     width: int  # of the terminal, in columns
     unbroken: Unbroken
 
+    def code(self, text: Text, room: int, whole: bool) -> list[Text]:
+        """A line of code in so many columns: cut off, or where it has to be `whole`, wrapped below its indentation."""
+        if text.cell_len <= room:
+            return [text]
+        indent = len(text.plain) - len(text.plain.lstrip(" "))
+        text = text[max(indent - room // 3, 0) :]
+        indent = min(indent, room // 3)
+        if not whole:
+            text.truncate(room, overflow="ellipsis")
+            return [text]
+        console = _console(io.StringIO(), self.width, self.color)
+        first = text.wrap(console, room, overflow="fold")[0]
+        rest = text[len(first.plain) :]
+        rest = rest[len(rest.plain) - len(rest.plain.lstrip(" ")) :]
+        hang = indent + 2
+        more = list(rest.wrap(console, room - hang, overflow="fold")) if rest.plain else []
+        return [first, *(Text(" " * hang) + line for line in more)]
+
     def prose(self, text: str, style: str = "", taken: int = 2) -> Text:
         """A paragraph; code is marked by its colour, and by backticks where there is none. `taken` columns stand before it."""
         styled = Text(style=style)
@@ -127,7 +145,9 @@ class _Lines:
                 styled.append(part)
         return styled
 
-    def labelled(self, label: str, text: str) -> Table:
+    def labelled(self, label: str, text: str) -> RenderableType:
+        if len(label) > self.width // 3:  # what stands beside it would have no room
+            return Text.assemble((f"{label}: ", "dim"), self.prose(text))
         row = Table.grid(padding=(0, 1, 0, 0))
         row.add_column()
         row.add_column(overflow="fold")
@@ -136,21 +156,21 @@ class _Lines:
 
 
 def _finding(review: Review, finding: Finding, lines: _Lines, explain: bool) -> RenderableType:
-    color, width, labelled = lines.color, lines.width, lines.labelled
+    width, labelled = lines.width, lines.labelled
     at = Text(lines.unbroken.keep(where(review, finding.path, finding.span), width), "bold")
-    title = Text.assemble(
-        (finding.rule, _SEVERITY[finding.severity]),
-        f" {one_line(finding.name)}  ",
+    named = Text.assemble((finding.rule, _SEVERITY[finding.severity]), f" {one_line(finding.name)}")
+    rated = Text.assemble(
         (f"{finding.severity} severity", _SEVERITY[finding.severity]),
         (f", confidence {finding.confidence:.2f}", "dim"),
     )
     if finding.origin != "rule":
-        title.append(f"  by the {one_line(finding.origin)}", "dim")
+        rated.append(f"  by the {one_line(finding.origin)}", "dim")
+    title = Text.assemble(named, "  ", rated)
     message = with_cells(review, finding.path, finding.message)
     parts: list[RenderableType] = [lines.prose(message)]
     if finding.explanation:
         parts.append(labelled("The model says", finding.explanation))
-    code = _code(review, finding, color)
+    code = _code(review, finding, lines)
     if code is not None:
         parts += ["", code, ""]
     shown = finding.span.lines() if code is not None else ()
@@ -185,7 +205,8 @@ def _finding(review: Review, finding: Finding, lines: _Lines, explain: bool) -> 
         parts.append(labelled("Not shown by default", missed_line(finding, review.conditions)))
     if at.cell_len + 2 + title.cell_len <= width:
         return Group(Text.assemble(at, "  ", title), Padding(Group(*parts), (0, 0, 0, 2)))
-    return Group(at, Padding(Group(title, *parts), (0, 0, 0, 2)))
+    heading = [title] if title.cell_len + 2 <= width else [named, rated]
+    return Group(at, Padding(Group(*heading, *parts), (0, 0, 0, 2)))
 
 
 def _grid() -> Table:
@@ -196,7 +217,7 @@ def _grid() -> Table:
     return grid
 
 
-def _code(review: Review, finding: Finding, color: bool) -> Table | None:
+def _code(review: Review, finding: Finding, lines: _Lines) -> Table | None:
     """The lines of the finding marked with a bar, with one line of context on each side."""
     numbered = [
         (number, line)
@@ -205,14 +226,16 @@ def _code(review: Review, finding: Finding, color: bool) -> Table | None:
     ]
     if not numbered:
         return None
-    texts = _highlighted(_dedented([line for _, line in numbered]), finding.path, color)
+    texts = _highlighted(_dedented([line for _, line in numbered]), finding.path, lines.color)
     rows = [(n, text) for (n, _), text in zip(numbered, texts, strict=True)]
     grid = _grid()
-    for number, text in rows[:_MAX_LINES]:
+    names = [_number(review, finding.path, number) for number, _ in rows]
+    room = lines.width - 2 - max(map(len, names)) - len(" │ ") - 1  # a grid leaves a column free at its end
+    for name, (number, text) in zip(names[:_MAX_LINES], rows, strict=False):
         inside = number in finding.span.lines()
-        grid.add_row(
-            _number(review, finding.path, number), Text("┃", "red") if inside else Text("│", "dim"), text
-        )
+        for line in lines.code(text, room, inside):
+            grid.add_row(name, Text("┃", "red") if inside else Text("│", "dim"), line)
+            name = ""
     if len(rows) > _MAX_LINES:
         grid.add_row("", Text("┆", "dim"), Text(f"{len(rows) - _MAX_LINES} more lines", "dim"))
     return grid
@@ -268,8 +291,12 @@ def _fix(review: Review, finding: Finding, shown: _Lines) -> Iterator[Renderable
         for (number, sign, _), code in zip(signed, codes, strict=True)
         for style in ("red" if sign == "-" else "green",)
     ]
-    for row in rows[:_MAX_LINES]:
-        grid.add_row(*row)
+    room = shown.width - 2 - max(len(number) for number, _, _ in rows) - len(" - ") - 1
+    for number, sign, code in rows[:_MAX_LINES]:
+        first, *rest = shown.code(code, room, whole=True)
+        grid.add_row(number, sign, first)
+        for line in rest:
+            grid.add_row("", "", line)
     if len(rows) > _MAX_LINES:
         grid.add_row("", Text("┆", "dim"), Text(f"{len(rows) - _MAX_LINES} more lines", "dim"))
     yield grid

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from ptopt.audit.advice import ADVICE
-from ptopt.audit.plan import plan
+from ptopt.audit.plan import how_to_read, plan
 from ptopt.audit.values import Audit, Gap, Level, Place, State
 from ptopt.audit.weigh import each_once
 from ptopt.findings import Impact
@@ -212,3 +212,16 @@ def test_the_plan_says_of_a_finding_what_its_figures_say(
     ]
     assert said in line
     assert ("speeds up" in line, "less memory" in line) == ("time" in gains, "memory" in gains)
+
+
+def test_of_ranges_that_overlap_those_of_the_plan_are_named() -> None:
+    def notes(*keys: str) -> tuple[str, ...]:
+        return how_to_read(tuple(Gap(key, key.title(), Level.LOW, "", "", (), ()) for key in keys))
+
+    assert notes() == ()
+    (share,) = notes("pin_memory", "compile")
+    assert share.startswith("A factor holds for the part")
+    assert notes("tf32", "pin_memory", "compile")[0].startswith(
+        "Ranges that speed up the same part of a step overlap: Tf32 and Compile both shorten the forward"
+    )
+    assert ": Precision, Tf32 and Compile all shorten" in notes("precision", "tf32", "compile", "compile")[0]

@@ -206,6 +206,19 @@ def test_the_python_bounds_transformers(audited: Auditor) -> None:
     assert found["persistent_workers"].state is not ON
 
 
+def test_a_fused_optimizer_is_asked_for_where_the_script_makes_it(audited: Auditor) -> None:
+    def action(*codes: str) -> str:
+        files = {f"{number}/train.py": code for number, code in enumerate(codes)}
+        (found,) = [gap.action for gap in audited(files).gaps if gap.key == "fused_optimizer"]
+        return found
+
+    assert action(TRAIN) == "Pass `fused=True` to the optimizer."
+    trainer = TRAINER.replace("(args,) = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses()",
+                                'args = TrainingArguments("out", optim="adamw_torch")')  # fmt: skip
+    assert action(trainer) == 'Set `optim="adamw_torch_fused"` in the training arguments.'
+    assert action(TRAIN, trainer) == f"{action(TRAIN)} With transformers: {action(trainer)}"
+
+
 def test_an_argument_that_the_code_gives_stays(audited: Auditor) -> None:
     code = TRAINER.replace(
         "(args,) = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses()",

@@ -174,3 +174,43 @@ def test_a_script_that_starts_tools_is_no_launcher(audited: Auditor) -> None:
     plain = LAUNCHER.replace('"training_script"', '"--tool"').replace("args.training_script", "args.tool")
     files = {"cli/launcher.py": plain, "lib/trainer.py": TRAINER, "lib/__init__.py": ""}
     assert "decides" not in row(audited, "saving", files).detail
+
+
+WORKERS = """
+    import torch
+    from torch import nn
+    from torch.utils.data import DataLoader, Dataset
+
+    filters = {}
+
+
+    def spectrogram(y, fmax):
+        if fmax not in filters:
+            filters[f"{fmax}_{y.device}"] = mel_filter(22050, 1024, 80, 0, fmax).to(y.device)
+        return filters[f"{fmax}_{y.device}"] @ y
+
+
+    class Rows(Dataset):
+        def __getitem__(self, i):
+            return spectrogram(torch.load(self.paths[i]), 8000)
+
+
+    def train(model, loader, optimizer):
+        for x in loader:
+            loss = model(x.cuda()).mean()
+            loss.backward()
+            optimizer.step()
+
+
+    if __name__ == "__main__":
+        train(nn.Linear(512, 512).cuda(), DataLoader(Rows(), num_workers=4), optimizer)
+"""
+
+
+def test_work_of_workers_is_done_for_each_sample(audited: Auditor) -> None:
+    def reason(code: str) -> str:
+        (found,) = [each for each in audited({"train.py": code}).findings if each.finding.rule == "PTO493"]
+        return found.reason
+
+    assert reason(WORKERS) == "for each sample"
+    assert reason(WORKERS.replace("model(x.cuda())", "spectrogram(model(x.cuda()), 8000)")) == "on every step"

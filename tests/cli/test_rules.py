@@ -45,6 +45,10 @@ def test_explain_knows_ids_and_names_and_near_misses() -> None:
     assert error.endswith("did you mean loader-without-pinning or loader-without-workers?\n")
 
 
+def test_explain_marks_code_where_there_is_no_colour() -> None:
+    assert "Finds `if key not in cache:` before" in run("explain", "cache-never-hit").stdout
+
+
 def test_explain_lists_the_rules_of_a_family() -> None:
     listed = run("explain", "sync").stdout
     assert "PTO101" in listed and "item-every-step" in listed

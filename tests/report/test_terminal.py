@@ -294,10 +294,42 @@ def test_an_added_line_tells_its_place(review: Review) -> None:
 
 
 def test_a_heading_that_is_too_wide_breaks_after_the_place(review: Review) -> None:
+    lines = render("terminal", review, width=70).split("\n")
+    assert lines[:2] == ["src/train.py:10", "  PTO101 item-every-step  high severity, confidence 0.90"]
     lines = render("terminal", review, width=50).split("\n")
     assert lines[0] == "src/train.py:10"
-    assert lines[1] == "  PTO101 item-every-step  high severity,"
-    assert lines[2] == "  confidence 0.90"
+    assert lines[1] == "  PTO101 item-every-step"
+    assert lines[2] == "  high severity, confidence 0.90"
+
+
+LONG = """\
+def train(model, loader, optimizer, criterion, schedule):
+    total += criterion(model(inputs), targets).item() + penalty(model)
+                                                    .mean().sum().item() + another_penalty(model)
+"""
+
+
+def test_lines_of_code_that_are_too_long_keep_their_bar_or_are_cut_off(review: Review) -> None:
+    finding = dataclasses.replace(
+        review.findings[0], span=Span(2, 2), also=(), evidence=(), missed=(Condition.CONFIDENCE,),
+        fix=Fix(Safety.SAFE, (Edit(62, 67, "accumulated"),)),
+    )  # fmt: skip
+    shown = dataclasses.replace(review, findings=(finding,), sources={"src/train.py": LONG})
+    text = render("terminal", shown, width=40, explain=True)
+    assert (
+        "\n  1 │ def train(model, loader, optimiz…\n"
+        "  2 ┃     total +=\n"
+        "    ┃       criterion(model(inputs),\n"
+        "    ┃       targets).item() +\n"
+        "    ┃       penalty(model)\n"
+        "  3 │            .mean().sum().item() …\n"
+    ) in text
+    assert (
+        "\n  2 - total += criterion(model(inputs),\n        targets).item() +\n        penalty(model)\n    + acc"
+        in text
+    )
+    assert "\n  Not shown by default: confidence" in text
+    assert max(len(line) for line in text.splitlines() if "https://" not in line) <= 40
 
 
 def test_a_suppression_without_names_and_an_empty_review() -> None:

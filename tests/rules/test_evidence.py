@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ptopt.rules import find_rule
 from ptopt.rules.engine import run
 from ptopt.rules.examples import as_file
@@ -125,3 +127,25 @@ def test_what_a_freed_graph_leaves_is_not_sized_without_knowing_it() -> None:
     )
     assert "a little memory for each step" in message
     assert "byte" not in message
+
+
+@pytest.mark.parametrize(
+    ("body", "advice"),
+    [
+        ('print("out of range", y.min())', "Test it every N steps, or behind a debug switch."),
+        ("y = torch.clamp(y, -1, 1)", "Use `torch.where`, or test it every N steps."),
+    ],
+)
+def test_a_branch_that_only_warns_is_not_advised_to_select(body: str, advice: str) -> None:
+    (message,) = messages(
+        "branch-on-tensor",
+        f"""
+        for x in loader:
+            y = model(x.cuda())
+            if torch.min(y) < -1.0:
+                {body}
+            y.mean().backward()
+            optimizer.step()
+        """,
+    )
+    assert advice in message

@@ -114,7 +114,7 @@ def _gap(gap: Gap) -> Iterator[str]:
     yield f"<p>Off in {_text(names(gap.entries))}. {_prose(gap.action)}</p>"
     yield from _places(gap.evidence)
     yield from _ranges(gap.impact)
-    yield f'<p class="wrong">Wrong if: {_prose(gap.wrong_if)}.</p>'
+    yield f'<p class="wrong">Wrong if: {_prose(gap.wrong_if)}</p>'
 
 
 def _finding(weighed: Weighed) -> Iterator[str]:

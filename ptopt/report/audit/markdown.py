@@ -95,7 +95,7 @@ def _gap(gap: Gap) -> Iterator[str]:
     if gap.evidence:
         yield f"  - Evidence: {', '.join(code_span(str(p)) for p in gap.evidence)}"
     yield from _gains(gap.impact)
-    yield f"  - Wrong if: {markdown_text(gap.wrong_if)}."
+    yield f"  - Wrong if: {markdown_text(gap.wrong_if)}"
 
 
 def _finding(weighed: Weighed) -> Iterator[str]:

@@ -40,6 +40,7 @@ _MOST_ENTRIES = 6
 _MOST_FINDINGS = 15
 _LISTED = 15
 _DEEPEST = _BELOW = 6  # columns of indentation: of the items of the plan, and of what stands below a row
+_NARROWEST = 24  # columns of what is said of a row
 
 
 def render(audit: Audit, width: int, color: bool) -> str:
@@ -126,7 +127,7 @@ class _Page:
         return Group(head, *rows, *(_indented(Text(self._whole(limit), "dim")) for limit in entry.limits))
 
     def _row(self, measure: Measure, titles: int, states: int) -> Iterator[RenderableType]:
-        """A row of the table; what has a word that is too long for the last column stands below it."""
+        """A row of the table; what its last column is too narrow for stands below it."""
         room = self._width - (2 + titles + 2 + states + 2)
         detail = Text(self._whole(measure.detail))
         found = measure.evidence[:2]
@@ -135,7 +136,8 @@ class _Page:
             detail.append(f"  {self._places(found)}", "dim")
         if before := static_row(measure):
             detail.append(f"  {self._whole(before)}", "dim")
-        below = [detail] if any(len(word) > room for word in detail.plain.split()) else []
+        narrow = room < _NARROWEST or any(len(word) > room for word in detail.plain.split())
+        below = [detail] if narrow else []
         if found and not fits:
             below.append(Text(self._places(found, _BELOW), "dim"))
         table = Table.grid(padding=(0, 2, 0, 0))
@@ -143,7 +145,7 @@ class _Page:
         table.add_column(no_wrap=True, width=states)
         table.add_column(overflow="fold")
         state = Text(SYMBOLS[measure.state], _STYLE[measure.state])
-        table.add_row(f"  {measure.title}", state, Text() if detail in below else detail)
+        table.add_row(f"  {measure.title}", state, Text() if narrow else detail)
         yield table
         yield from (_indented(text, _BELOW) for text in below)
 

@@ -15,8 +15,8 @@ from ptopt.report.text import count, place
 
 SYMBOLS = {State.ON: "on", State.OFF: "off", State.UNKNOWN: "unknown", State.NOT_APPLICABLE: "n/a"}
 HEADINGS = {Level.CRITICAL: "Critical", Level.MODERATE: "Moderate", Level.LOW: "Low"}
-NO_FIGURE = "no published figure: measure it"
-_OTHER_CODE = "the published figures are of other code: measure it"
+NO_FIGURE = "no published figure; measure it"
+_OTHER_CODE = "the published figures are of other code; measure it"
 _NAMED = 4
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z`])")
 

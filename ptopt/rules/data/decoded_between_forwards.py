@@ -57,7 +57,7 @@ class DecodedBetweenForwards(Rule):
     one sample at a time. Workers of a `DataLoader` read ahead, and give batches.
 
     ## When this is wrong
-    When there are a few files, as in a demonstration.
+    When there are only a few files, as in a demonstration.
 
     ## Example
     ```python
@@ -97,7 +97,7 @@ class DecodedBetweenForwards(Rule):
         "volume",
     )
     nodes = (ast.For,)
-    when_wrong = "there are a few files"
+    when_wrong = "there are only a few files"
 
     VALID = (
         """

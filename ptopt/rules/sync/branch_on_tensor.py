@@ -224,7 +224,20 @@ def _advice(node: ast.AST, tensor: ast.expr, file: SourceFile) -> str:
         return f"Test it every N steps, or clean the values without a test ({cleaned})."
     if isinstance(tensor, ast.Call) and isinstance(tensor.func, ast.Attribute) and tensor.func.attr == "any":
         return "A masked operation (`torch.where`) does nothing where no element is set, and needs no test."
+    if _only_tells(node):
+        return "Test it every N steps, or behind a debug switch."
     return "Use `torch.where`, or test it every N steps."
+
+
+def _only_tells(node: ast.AST) -> bool:
+    """A branch that prints or warns, and does nothing else: `torch.where` cannot."""
+    body = node.body if isinstance(node, ast.If) and not node.orelse else []
+    return bool(body) and all(_tells(stmt) for stmt in body)
+
+
+def _tells(stmt: ast.stmt) -> bool:
+    call = stmt.value if isinstance(stmt, ast.Expr) else None
+    return isinstance(call, ast.Call) and bool(_TELLS.search(ast.unparse(call.func)))
 
 
 def _on_purpose(node: ast.AST) -> bool:
@@ -232,8 +245,7 @@ def _on_purpose(node: ast.AST) -> bool:
     for stmt in node.body if isinstance(node, ast.If) else ():
         if isinstance(stmt, (ast.Raise, ast.Assert, ast.Return, ast.Continue, ast.Break)):
             return True
-        call = stmt.value if isinstance(stmt, ast.Expr) else None
-        if isinstance(call, ast.Call) and _TELLS.search(ast.unparse(call.func)):
+        if _tells(stmt):
             return True
     return False
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from html.parser import HTMLParser
 from importlib import resources
 from typing import Any
@@ -329,3 +330,11 @@ def test_paths_of_the_table_stay_in_one_piece() -> None:
         "terminal", dataclasses.replace(audit, entries=(dataclasses.replace(entry, measures=rows),)), width=80
     )
     assert shown.count(f"{place}\n") >= len(rows)
+
+
+def test_in_few_columns_a_row_stands_above_what_is_said_of_it() -> None:
+    shown = render("terminal", audit_of("plain words of a row that take more than one line"), width=40)
+    assert re.search(
+        r"  Mixed precision +n/a\n {6}plain words of a row that take\n {6}more than one line", shown
+    )
+    assert max(map(len, shown.splitlines())) <= 40
