@@ -124,7 +124,8 @@ class Formula:
             and e.slice.id in self.scalars
             and not (self.is_mask(e.value) or _MASK.search(self.file.source(e.value)))
         ]
-        return bool(own and read) and len(own) + len(read) == len(entries)
+        fixed = [e for e in entries if isinstance(e, (ast.Constant, ast.UnaryOp))]  # `x[i, -1, idx[i]]`
+        return bool(own and read) and len(own) + len(read) + len(fixed) == len(entries)
 
     def takes_element(self, expr: ast.expr) -> bool:
         """Does it read `x[i]`, and no blocks of rows?"""

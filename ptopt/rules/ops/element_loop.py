@@ -205,6 +205,15 @@ class ElementLoop(Rule):
         ),
         Invalid(
             """
+            def answers(logits, tokens):
+                out = torch.zeros(logits.shape[0], device=logits.device)
+                for i in range(logits.shape[0]):  # !
+                    out[i] = logits[i, -1, tokens[i]]
+                return out
+            """
+        ),
+        Invalid(
+            """
             bias = torch.zeros(n, n)
             for i in range(n):  # !
                 for j in range(n):
@@ -292,7 +301,14 @@ def _gather(read: ast.Subscript, limits: str, kind: str, file: SourceFile) -> st
     table = file.source(read.value)
     entries = read.slice.elts if isinstance(read.slice, ast.Tuple) else []
     every = f"np.arange({limits})" if kind == "array" else f"torch.arange({limits}, device={table}.device)"
-    indices = ", ".join(file.source(e.value) if isinstance(e, ast.Subscript) else "rows" for e in entries)
+    indices = ", ".join(
+        file.source(e.value)
+        if isinstance(e, ast.Subscript)
+        else "rows"
+        if isinstance(e, ast.Name)
+        else file.source(e)
+        for e in entries
+    )
     return f"With `rows = {every}`, `{table}[{indices}]` takes them all at once (as `gather` does)."
 
 
