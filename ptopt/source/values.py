@@ -58,6 +58,9 @@ _CRITERION = re.compile(
 )
 # jaxtyping: `Int[Tensor, "batch tokens"]`
 _WHOLE_NUMBERS = re.compile(r"^(?:jaxtyping\.)?(?:U?Int\d*|Bool|Integer)\[\s*(?:torch\.)?Tensor\b")
+_NUMBERS_OF_JAXTYPING = re.compile(
+    r"^(?:jaxtyping\.)?(?:B?Float\w*|Complex\d*|Num|Real|Inexact|Shaped)\[\s*(?:torch\.)?Tensor\b"
+)
 _TENSORS_ANNOTATION = re.compile(
     r"(?:(?:typing\.)?(?:Optional|List|list|Tuple|tuple|Sequence|Iterable|Dict|dict|Mapping)\[(?:str, |int, )?){1,2}"
     r"(?:torch\.)?(?:Tensor|LongTensor|FloatTensor)(?:, \.\.\.|, (?:torch\.)?Tensor)*\]{1,2}$"
@@ -807,6 +810,8 @@ def _by_annotation(named: str, written: str = "") -> Value:
         return Value("tensors")
     if _WHOLE_NUMBERS.match(text):  # which have no gradient
         return Value("tensor", "", False)
+    if _NUMBERS_OF_JAXTYPING.match(text):
+        return Value("tensor")
     if text in ("int", "float", "bool"):
         return SCALAR
     if text in ("np.ndarray", "numpy.ndarray", "ndarray"):

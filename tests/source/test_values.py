@@ -47,6 +47,8 @@ def _value(code: str) -> Value:
         "for q in group['params']:\n    ask(q)",
         "def f(xs: list[Tensor]):\n    for q in xs:\n        ask(q)",
         "def f(q: 'torch.Tensor | None'):\n    ask(q)",
+        "def f(q: Float[Tensor, 'batch d_model']):\n    ask(q)",
+        "def f(q: 'Float[torch.Tensor, \"batch d_model\"]'):\n    ask(q)",
         "def f(q: torch.tensor):\n    ask(q)",
         "d = {'a': torch.zeros(3), 'b': 1}\nq = d['a']\nask(q)",
         "def f(d):\n    if d is None:\n        d = {'a': torch.zeros(3)}\n    q = d['a']\n    ask(q)",

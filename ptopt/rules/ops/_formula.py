@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import dataclass
 
 from ptopt.rules.base import SourceFile, method_call
@@ -13,6 +14,7 @@ _POINTWISE = frozenset(
     "abs exp log log1p log2 log10 sqrt rsqrt sin cos tan tanh sigmoid relu clamp clip round floor ceil pow square "
     "minimum maximum where float int long bool min max to item sign erf".split()
 )
+_MASK = re.compile(r"mask|keep|valid|select|active", re.I)
 _ROW_REDUCTIONS = ("norm", "sum", "mean", "std", "max", "min", "argmax", "argmin", "softmax")
 
 
@@ -25,6 +27,7 @@ class Formula:
     tensors: frozenset[str]  # names that are tensors by the way the loop is written
     simple: bool = True  # the statements would do as they are, with all indices at once
     reduces: bool = False  # a row is reduced
+    gathered: ast.Subscript | None = None  # `x[i, idx[i]]`, an element of each row
 
     def output(self, body: list[ast.stmt]) -> ast.expr | None:
         """The tensor or list that the body fills, or None when it is no formula."""
@@ -87,6 +90,9 @@ class Formula:
             # A bound read from elsewhere (`: lengths[i]`) is ragged data, not a formula.
             return all(self.computed(b) and not isinstance(b, ast.Subscript) for b in bounds)
         if isinstance(expr, ast.Subscript):
+            if self.gathers(expr) and self.is_tensor(expr.value):
+                self.gathered = expr
+                return True
             return self.is_tensor(expr.value) and self.computed(expr.slice) and not self.is_mask(expr.slice)
         if isinstance(expr, ast.Call):
             return self.row_reduction(expr) or (
@@ -104,9 +110,28 @@ class Formula:
             return self.is_mask(index.left) or self.is_mask(index.right)
         return isinstance(index, ast.Compare)
 
+    def gathers(self, expr: ast.expr) -> bool:
+        """`x[i, idx[i]]`: of each row the element that data name. A mask in the place of `idx` gives as many as it finds."""
+        entries = (
+            expr.slice.elts if isinstance(expr, ast.Subscript) and isinstance(expr.slice, ast.Tuple) else []
+        )
+        own = [e for e in entries if isinstance(e, ast.Name) and e.id in self.scalars]
+        read = [
+            e
+            for e in entries
+            if isinstance(e, ast.Subscript)
+            and isinstance(e.slice, ast.Name)
+            and e.slice.id in self.scalars
+            and not (self.is_mask(e.value) or _MASK.search(self.file.source(e.value)))
+        ]
+        fixed = [e for e in entries if isinstance(e, (ast.Constant, ast.UnaryOp))]  # `x[i, -1, idx[i]]`
+        return bool(own and read) and len(own) + len(read) + len(fixed) == len(entries)
+
     def takes_element(self, expr: ast.expr) -> bool:
         """Does it read `x[i]`, and no blocks of rows?"""
         reads = [n.slice for n in walk(expr) if isinstance(n, ast.Subscript) and self.is_tensor(n.value)]
+        if isinstance(expr, ast.Subscript) and self.is_tensor(expr.value) and self.gathers(expr):
+            return True
         plain = all(isinstance(index, ast.Name) for index in reads)
         return plain and any(names_in(index) & self.scalars for index in reads)
 

@@ -23,7 +23,8 @@ from ptopt.source.index import FunctionNode, walk
 _FEW_ROWS = 16
 _SHORT_BODY, _LONG = 6, 12  # statements
 
-_STACKS = frozenset({"torch.stack", "torch.tensor", "torch.cat"})
+_OF_EQUAL = frozenset({"torch.stack", "torch.tensor"})  # parts of one shape
+_STACKS = _OF_EQUAL | {"torch.cat"}
 
 
 class ElementLoop(Rule):
@@ -31,7 +32,7 @@ class ElementLoop(Rule):
 
     ## What it does
     Finds `for i in range(n): out[i] = f(x[i])` where `out` is a tensor (or a list that is stacked afterwards) and the
-    body only computes with `i` and with elements and rows at `i`. Loops in which one iteration needs the one before are left alone.
+    body only computes with `i` and with elements and rows at `i`, such as `x[i, idx[i]]`. Loops in which one iteration needs the one before are left alone.
 
     ## Why it is slow
     Each iteration indexes, computes and stores with a kernel (and a Python call) for a few bytes of data. The same
@@ -119,6 +120,34 @@ class ElementLoop(Rule):
                 out.append(features[j])
             return torch.stack(out)
         """,
+        """
+        def kept(x: Float[Tensor, "batch pos"], keep: torch.Tensor):
+            parts = []
+            for i in range(len(x)):
+                parts.append(x[i, keep[i]])  # as many as the mask finds
+            return torch.cat(parts)
+        """,
+        """
+        def kept(x: Float[Tensor, "batch pos"], mask):
+            parts = []
+            for i in range(len(x)):
+                parts.append(x[i, mask[i]])
+            return torch.stack(parts)
+        """,
+        """
+        def ends(x: Float[Tensor, "batch pos"], starts):
+            parts = []
+            for i in range(len(x)):
+                parts.append(x[i, starts[i] :])
+            return parts
+        """,
+        """
+        def chain(x: torch.Tensor, idx: torch.Tensor):
+            out = torch.zeros(len(x))
+            for i in range(1, len(x)):
+                out[i] = x[i, idx[i]] + out[i - 1]
+            return out
+        """,
     )
     INVALID = (
         Invalid(
@@ -158,6 +187,33 @@ class ElementLoop(Rule):
         ),
         Invalid(
             """
+            def answers(logits: Float[torch.Tensor, "batch d_vocab"], tokens):
+                out = torch.zeros(logits.shape[0], device=logits.device)
+                for i in range(logits.shape[0]):  # !
+                    out[i] = logits[i, tokens[i]]
+                return out
+            """
+        ),
+        Invalid(
+            """
+            def answers(logits: Float[torch.Tensor, "batch pos d_vocab"], last, tokens):
+                parts = []
+                for i in range(len(tokens)):  # !
+                    parts.append(logits[i, last[i], tokens[i]])
+                return torch.stack(parts)
+            """
+        ),
+        Invalid(
+            """
+            def answers(logits, tokens):
+                out = torch.zeros(logits.shape[0], device=logits.device)
+                for i in range(logits.shape[0]):  # !
+                    out[i] = logits[i, -1, tokens[i]]
+                return out
+            """
+        ),
+        Invalid(
+            """
             bias = torch.zeros(n, n)
             for i in range(n):  # !
                 for j in range(n):
@@ -192,7 +248,7 @@ class ElementLoop(Rule):
         variables = " and ".join(f"`{v}`" for v in sorted(formula.scalars))
         first = next(iter(sorted(formula.scalars)), "")
         output = formula.output(body)
-        if output is None or not _is_filled(output, node, file):
+        if output is None or not _is_filled(output, node, file, formula.gathered is not None):
             return
         name = file.source(output)
         kind = file.values.of(output).kind
@@ -213,6 +269,8 @@ class ElementLoop(Rule):
                 f"np.arange({limits})" if kind == "array" else f"torch.arange({limits}, device={name}.device)"
             )
             advice = f"With `{first} = {arange}` the same statements do it once, without the loop."
+        elif formula.gathered is not None:
+            advice = _gather(formula.gathered, limits, kind, file)
         elif formula.reduces:
             advice = "Apply it to the whole tensor, and reduce along `dim=-1` where it reduces a row."
         elif listed:
@@ -238,22 +296,41 @@ class ElementLoop(Rule):
         )
 
 
-def _is_filled(output: ast.expr, node: ast.For, file: SourceFile) -> bool:
-    """Is it a tensor, or a list that is stacked into one afterwards?"""
+def _gather(read: ast.Subscript, limits: str, kind: str, file: SourceFile) -> str:
+    """`x[i, idx[i]]` for all rows at once."""
+    table = file.source(read.value)
+    entries = read.slice.elts if isinstance(read.slice, ast.Tuple) else []
+    every = f"np.arange({limits})" if kind == "array" else f"torch.arange({limits}, device={table}.device)"
+    indices = ", ".join(
+        file.source(e.value)
+        if isinstance(e, ast.Subscript)
+        else "rows"
+        if isinstance(e, ast.Name)
+        else file.source(e)
+        for e in entries
+    )
+    return f"With `rows = {every}`, `{table}[{indices}]` takes them all at once (as `gather` does)."
+
+
+def _is_filled(output: ast.expr, node: ast.For, file: SourceFile, gathers: bool = False) -> bool:
+    """Is it a tensor, or a list that is stacked into one afterwards? Where it `gathers`, a mask may give rows of any length, and they
+    are not put end to end.
+    """
     if file.values.of(output).kind in ("tensor", "array"):
         return True
     if not isinstance(output, ast.Name) or not _begins_empty(output, node, file):
         return False
-    return _stacked(file.index.function_of(node), file).get(output.id, 0) > node.lineno
+    stacked = _stacked(file.index.function_of(node), _OF_EQUAL if gathers else _STACKS, file)
+    return stacked.get(output.id, 0) > node.lineno
 
 
 @remembered
-def _stacked(function: FunctionNode | None, file: SourceFile) -> dict[str, int]:
+def _stacked(function: FunctionNode | None, stacks: frozenset[str], file: SourceFile) -> dict[str, int]:
     """Names that are made into a tensor, with the last line that does it."""
     lines: dict[str, int] = {}
     for call in file.calls.calls_in(function):
         first = call.args[0] if call.args else None
-        if isinstance(first, ast.Name) and file.imports.qualified(call.func) in _STACKS:
+        if isinstance(first, ast.Name) and file.imports.qualified(call.func) in stacks:
             lines[first.id] = max(call.lineno, lines.get(first.id, 0))
     return lines
 
