@@ -335,6 +335,6 @@ def test_paths_of_the_table_stay_in_one_piece() -> None:
 def test_in_few_columns_a_row_stands_above_what_is_said_of_it() -> None:
     shown = render("terminal", audit_of("plain words of a row that take more than one line"), width=40)
     assert re.search(
-        r"  Mixed precision +n/a\n {6}plain words of a row that take\n {6}more than one line", shown
+        r"  Mixed precision +on\n {6}plain words of a row that take\n {6}more than one line", shown
     )
     assert max(map(len, shown.splitlines())) <= 40
