@@ -333,8 +333,10 @@ def test_paths_of_the_table_stay_in_one_piece() -> None:
 
 
 def test_in_few_columns_a_row_stands_above_what_is_said_of_it() -> None:
-    shown = render("terminal", audit_of("plain words of a row that take more than one line"), width=40)
+    words = "plain words of a row that take more than one line"
+    shown = render("terminal", audit_of(words), width=40)
     assert re.search(
         r"  Mixed precision +on\n {6}plain words of a row that take\n {6}more than one line", shown
     )
-    assert max(map(len, shown.splitlines())) <= 40
+    # Here the paths consist of these words, too, and they stay in one piece.
+    assert all(len(line) <= 40 for line in shown.splitlines() if words not in line)
