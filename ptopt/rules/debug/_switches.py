@@ -47,7 +47,9 @@ def _block_mentions(pattern: re.Pattern[str], parent: ast.AST, field: str, file:
 def _asks_for_gpu(test: ast.expr) -> bool:
     """Is the branch taken in each run on a GPU: `torch.cuda.is_available()`, alone or beside options that name the device?"""
     asked = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
-    options = [one for one in asked if not (isinstance(one, ast.Call) and last_name(one.func) == "is_available")]
+    options = [
+        one for one in asked if not (isinstance(one, ast.Call) and last_name(one.func) == "is_available")
+    ]
     return len(options) < len(asked) and all(
         _GPU_OPTION.search(last_name(one.operand if isinstance(one, ast.UnaryOp) else one)) for one in options
     )
