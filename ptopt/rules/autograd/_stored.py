@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ast
+import re
 
 from ptopt.rules.base import SourceFile
 from ptopt.source.calls import last_name
 from ptopt.source.index import FunctionNode, walk
+
+_GRADIENTS = re.compile(rb"\.backward\(|autograd\.grad\(")
 
 
 def stored_value(node: ast.AST) -> tuple[ast.expr, ast.expr] | None:
@@ -76,18 +79,49 @@ def hook_values(function: FunctionNode, file: SourceFile) -> frozenset[str]:
     arguments = [a.arg for a in function.args.args]
     if arguments[:1] == ["self"]:
         arguments = arguments[1:]
-    registered = any(
-        function.name in (last_name(a), last_name(a.func) if isinstance(a, ast.Call) else "")
-        for call in file.calls_named("register_forward_hook")
-        for a in call.args[:1]
-    )
     outer = file.index.enclosing(function, (ast.FunctionDef,))
-    made = outer is not None and any(
-        isinstance(a, ast.Call) and last_name(a.func) == outer.name
+    names = {function.name} | ({outer.name} if outer is not None else set())
+    registering = [
+        call
         for call in file.calls_named("register_forward_hook")
         for a in call.args[:1]
+        if last_name(a) == function.name or (isinstance(a, ast.Call) and last_name(a.func) in names)
+    ]
+    if len(arguments) != 3 or not registering or any(_graph_is_settled(c, file) for c in registering):
+        return frozenset()
+    return frozenset(arguments[1:])
+
+
+def _graph_is_settled(registering: ast.Call, file: SourceFile) -> bool:
+    """Does a network register the hook, so that it may go on with the output, or what registers it turn autograd off?"""
+    cls = file.index.class_of(registering)
+    if cls is not None and file.context.is_module(cls):
+        return True
+    function = file.index.function_of(registering)
+    return function is not None and (
+        file.context.turns_grad_off(function) or file.context.grad_off(registering)
     )
-    return frozenset(arguments[1:]) if len(arguments) == 3 and (registered or made) else frozenset()
+
+
+def backpropagated(container: ast.expr, file: SourceFile) -> bool:
+    """Does something ask for gradients of the attribute, or does another file read it?"""
+    if not isinstance(container, ast.Attribute):
+        return False
+    for read in file.once(_own_attributes).get(container.attr, ()):
+        parent = file.index.parent(read)
+        if isinstance(parent, ast.Attribute) and parent.attr in (
+            "backward",
+            "grad_fn",
+            "register_hook",
+            "retain_grad",
+        ):
+            return True
+        call = parent
+        while isinstance(call, (ast.List, ast.Tuple, ast.keyword)):
+            call = file.index.parent(call)
+        if isinstance(call, ast.Call) and last_name(call.func) == "grad":
+            return True
+    return file.repository.matches(_GRADIENTS, having=f".{container.attr}".encode(), besides=file.path)
 
 
 def put_on_self(path: str, function: FunctionNode, file: SourceFile) -> bool:

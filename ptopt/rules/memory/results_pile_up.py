@@ -15,6 +15,7 @@ from ptopt.rules.memory._results import (
 )
 from ptopt.rules.memory.results_kept_on_device import ResultsKeptOnDevice
 from ptopt.rules.ops._calls import FEW
+from ptopt.source.calls import called_name
 from ptopt.source.frequency import Often
 from ptopt.source.index import LOOPS
 
@@ -77,6 +78,34 @@ class ResultsPileUp(Rule):
                 tokens = model.generate(**batch, max_new_tokens=128)
                 found.append(tokenizer.decode(tokens[0], skip_special_tokens=True).strip())
             return found
+        """,
+        """
+        @torch.no_grad()
+        def test(model, loader):
+            results = []
+            for data in loader:
+                result = model(return_loss=False, **data)
+                results.append(result)
+            return results
+        """,
+        """
+        @torch.no_grad()
+        def test_all(model, loaders):
+            results = {}
+            for name, loader in loaders.items():
+                results[name] = inference_on_dataset(model, loader)
+            return results
+        """,
+        """
+        class Segmenter(nn.Module):
+            @torch.no_grad()
+            def whole(self, points, patches, batches):
+                logits = []
+                for batch in points.split(self.batch):
+                    logits.append(self.network(batch))
+                logits = torch.cat(logits)
+                out = logits.new_zeros(len(points), self.classes)
+                return out.scatter_add_(0, patches, logits)
         """,
         """
         with torch.no_grad():
@@ -161,6 +190,8 @@ class ResultsPileUp(Rule):
         name = file.source(container)
         if SMALL.search(name):
             return
+        if _in_module(node, file) and _joined_after(container, loop, file):
+            return  # the network goes on with them
         no_grad = file.context.grad_off(node)
         if not no_grad and isinstance(node, ast.Call) and not network_ran(large, loop, file):
             return  # a part of a formula that autograd may need
@@ -226,6 +257,17 @@ def _is_result_code(node: ast.AST, loop: ast.AST, file: SourceFile) -> bool:
     if _in_module(node, file) and not file.context.grad_off(node):
         return _BATCHED.search(file.source(loop.iter)) is not None
     return bool(_DATA.search(file.source(loop.iter))) or file.context.is_eval_loop(loop)
+
+
+def _joined_after(container: ast.expr, loop: ast.AST, file: SourceFile) -> bool:
+    """Does the same function make one tensor of the list behind the loop?"""
+    return any(
+        call.lineno > getattr(loop, "end_lineno", 0)
+        and called_name(call) in ("cat", "stack", "concat", "vstack", "hstack")
+        and call.args
+        and file.source(call.args[0]) == file.source(container)
+        for call in file.calls.calls_in(file.index.function_of(loop))
+    )
 
 
 def _in_module(node: ast.AST, file: SourceFile) -> bool:

@@ -1,17 +1,15 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 from typing import ClassVar
 
 from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, quote
 from ptopt.rules.ops._calls import Op, same_code, torch_op
 from ptopt.rules.ops._evaluated import factors, is_gelu
+from ptopt.rules.shared.export import for_export
 from ptopt.rules.shared.flow import value_of
 from ptopt.source.frequency import Often
-
-_EXPORT = re.compile(r"export|onnx|coreml|tensorrt|tflite", re.I)
 
 
 class ActivationByHand(Rule):
@@ -155,7 +153,7 @@ class ActivationByHand(Rule):
         first = function.args.args[0].arg if function is not None and function.args.args else ""
         if first == "ctx" or (function is not None and function.name == "backward"):
             return  # an autograd function has a formula of its own for the gradient
-        if _for_export(node, file):
+        if for_export(node, file):
             return  # spelled out because the other runtime lacks the operation
         if name == "GELU" and any(
             isinstance(a, ast.BinOp) and _product(a, file) is not None for a, _ in file.index.ancestors(node)
@@ -169,16 +167,6 @@ class ActivationByHand(Rule):
             subject=node,
             facts={"kernels": kernels, "loss": "cross" in instead},
         )
-
-
-def _for_export(node: ast.AST, file: SourceFile) -> bool:
-    """Do the branch, the function or the class around it speak of export?"""
-    around = (a for a, _ in file.index.ancestors(node))
-    return any(
-        _EXPORT.search(file.source(a.test) if isinstance(a, ast.If) else f"{a.name} {ast.get_docstring(a)}")
-        for a in around
-        if isinstance(a, (ast.If, ast.FunctionDef, ast.ClassDef))
-    )
 
 
 def _product(node: ast.BinOp, file: SourceFile) -> tuple[str, str, int] | None:

@@ -8,6 +8,7 @@ from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceF
 from ptopt.rules.ops._calls import is_range, names_in
 from ptopt.rules.ops._iteration import Elements, elements_of
 from ptopt.rules.ops.item_per_element import is_batch, not_one_tensor
+from ptopt.rules.shared.export import for_export
 from ptopt.source.index import own_nodes
 
 _NO_ROWS = re.compile(r"load(er)?s?\b|batches|epoch|param|\(|state|grads|layers|modules", re.I)
@@ -71,6 +72,11 @@ class CopyPerRow(Rule):
             for i in range(len(names)):
                 keep(parts[i].tolist())
         """,
+        """
+        def polygons(masks: torch.Tensor, names):
+            for i in range(len(names)):
+                keep(names[i], encode(masks[i].numpy()))
+        """,
     )
     INVALID = (
         Invalid(
@@ -98,6 +104,10 @@ class CopyPerRow(Rule):
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         if not isinstance(node, ast.Call) or node.args or not isinstance(node.func, ast.Attribute):
+            return
+        if node.func.attr == "numpy" and method_call(node.func.value, "cpu") is None:
+            return  # a view of what lies on the host: a tensor elsewhere would raise
+        if for_export(node, file):
             return
         row = node.func.value
         while (inner := method_call(row, "detach", "float", "cpu", "squeeze", "clone", "data")) is not None:

@@ -103,6 +103,16 @@ class PythonReductionOverTensor(Rule):
             return all(token.item() in special for token in tokens)
         """,
         """
+        class Trainer:
+            def __init__(self):
+                self.criterion = nn.ModuleList([Similarity()])[0]
+
+            def step(self, pairs):
+                criterion = nn.Sequential(Similarity())
+                group = criterion(pairs)
+                return sum(group)
+        """,
+        """
         xs = torch.randint(width, (2,))
         box = [min(xs), max(xs)]
         """,
@@ -257,8 +267,15 @@ def _is_plain_tensor(expr: ast.expr, file: SourceFile) -> bool:
         return False
     if isinstance(expr, ast.Name):
         binding = file.bindings.last_before(expr)
-        return binding is not None and binding.kind in ("assign", "parameter")
-    return True
+        if binding is None or binding.kind not in ("assign", "parameter"):
+            return False
+        return not (binding.kind == "assign" and _is_output(binding.value, file))
+    return not _is_output(expr, file)
+
+
+def _is_output(expr: ast.AST | None, file: SourceFile) -> bool:
+    """What a module returns: perhaps a list of losses or of feature maps, which `max` and `sum` take apart as well."""
+    return isinstance(expr, ast.Call) and file.values.of(expr.func).kind == "module"
 
 
 def _returns_loss(node: ast.Call, file: SourceFile) -> bool:
