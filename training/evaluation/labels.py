@@ -49,7 +49,7 @@ FITTING: dict[str, frozenset[str]] = {
         "double-precision": "accidental-float64",
         "unfused-pointwise": "norm-by-hand ops",
         "redundant-bias": "linear-bias-before-batchnorm",
-        "slow-conversion": "array-copied-into-tensor item-per-element layout-changed-by-numpy "
+        "slow-conversion": "array-copied-into-tensor item-per-element "
         "tensor-from-list-of-arrays tensor-from-range tensor-through-list",
         "dataloader-no-workers": "loader-without-workers trainer-without-workers workers-removed "
         "loading-option-ignored",

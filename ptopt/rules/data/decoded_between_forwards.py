@@ -101,6 +101,12 @@ class DecodedBetweenForwards(Rule):
 
     VALID = (
         """
+        for path in paths:
+            image = Image.open(path)
+            inputs = infer_transform(image)
+            keep(inputs)
+        """,
+        """
         for images in DataLoader(dataset, num_workers=8):
             features.append(model(images))
         """,
@@ -205,5 +211,8 @@ def _runs(call: ast.Call, file: SourceFile) -> bool:
     return (
         not qualified
         and runs_network(call, file)
-        and not re.search(r"^(load|save|get|build|create|init|prepare|plot|write|read)", called_name(call))
+        and not re.search(
+            r"^(load|save|get|build|create|init|prepare|plot|write|read)|transform|augment|preproc",
+            called_name(call),
+        )
     )

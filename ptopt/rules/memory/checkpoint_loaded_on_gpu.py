@@ -197,6 +197,11 @@ def _mapped_elsewhere(node: ast.Call, file: SourceFile) -> bool:
 
 def _in_one_process(node: ast.Call, file: SourceFile) -> bool:
     """Do all processes but the main one leave the function first: `if not self.is_main: return`?"""
+    if any(
+        isinstance(around, ast.If) and child in around.body and _MAIN.search(file.source(around.test))
+        for around, child in file.index.ancestors(node)
+    ):
+        return True
     function = file.index.function_of(node)
     exits = file.guards.early_exits(function) if function is not None else []
     return any(early.lineno < node.lineno and _MAIN.search(file.source(early.test)) for early in exits)

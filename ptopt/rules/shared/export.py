@@ -24,5 +24,6 @@ def for_export(node: ast.AST, file: SourceFile) -> bool:
 
 
 def _documentation(around: ast.AST) -> str:
-    documented = isinstance(around, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
-    return (ast.get_docstring(around, clean=False) or "") if documented else ""
+    if not isinstance(around, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        return ""
+    return ast.get_docstring(around, clean=False) or ""

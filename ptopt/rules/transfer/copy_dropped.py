@@ -206,7 +206,8 @@ class CopyDropped(Rule):
         text = file.source(tensor)
         assigned = f"{text} = {quote(file, call, 80)[1:-1]}"
         method = last_name(call.func)
-        advice = "Delete the line" if method == "detach" else f"Write `{assigned}`, or delete the line"
+        kept = method == "detach" or (isinstance(tensor, ast.Attribute) and _is_parameter(tensor, file))
+        advice = "Delete the line" if kept else f"Write `{assigned}`, or delete the line"
         yield Problem(
             node,
             f"{quote(file, call)} does not change `{text}`: it returns another tensor, and nothing takes it. {advice}.",
@@ -296,5 +297,16 @@ def _fix(call: ast.Call, tensor: ast.expr, file: SourceFile) -> Fix | None:
 
 def _is_parameter(tensor: ast.Attribute, file: SourceFile) -> bool:
     cls = file.index.class_of(tensor)
-    made = file.bindings.attribute(cls, tensor.attr) if cls is not None else None
-    return isinstance(made, ast.Call) and last_name(made.func) == "Parameter"
+    if cls is None:
+        return False
+    return any(
+        isinstance(assign.value, ast.Call)
+        and last_name(assign.value.func) == "Parameter"
+        and any(isinstance(t, ast.Attribute) and t.attr == tensor.attr and is_self(t) for t in assign.targets)
+        for assign in own_nodes_of_class(cls, file)
+    )
+
+
+def own_nodes_of_class(cls: ast.ClassDef, file: SourceFile) -> list[ast.Assign]:
+    """The assignments in the methods of a class."""
+    return [a for a in file.index.of_type(ast.Assign) if file.index.class_of(a) is cls]

@@ -113,16 +113,14 @@ class WidenedBeforeCopy(Rule):
         ),
         Invalid(
             """
-            def gather(x):
-                with torch.autocast("cuda"):
-                    outputs = torch.relu(x)
-                return outputs.float().cpu().numpy()  # !
+            def gather(outputs: torch.Tensor):
+                if outputs.dtype == torch.bfloat16:
+                    return outputs.float().cpu().numpy()  # !
             """,
             """
-            def gather(x):
-                with torch.autocast("cuda"):
-                    outputs = torch.relu(x)
-                return outputs.cpu().float().numpy()
+            def gather(outputs: torch.Tensor):
+                if outputs.dtype == torch.bfloat16:
+                    return outputs.cpu().float().numpy()
             """,
         ),
         Invalid(
