@@ -7,8 +7,10 @@ import re
 
 from ptopt.rules.base import SourceFile
 from ptopt.source.calls import last_name
+from ptopt.source.file import remembered
 from ptopt.source.index import FunctionNode, walk
 
+_ASKS_GRADIENT = ("backward", "grad_fn", "register_hook", "retain_grad")
 _GRADIENTS = re.compile(rb"\.backward\(|autograd\.grad\(")
 
 
@@ -74,6 +76,7 @@ def stored_name(value: ast.expr) -> ast.Name | None:
     return value if isinstance(value, ast.Name) else None
 
 
+@remembered
 def hook_values(function: FunctionNode, file: SourceFile) -> frozenset[str]:
     """The parameters of a function that is registered as a forward hook: its inputs and outputs."""
     arguments = [a.arg for a in function.args.args]
@@ -92,6 +95,7 @@ def hook_values(function: FunctionNode, file: SourceFile) -> frozenset[str]:
     return frozenset(arguments[1:])
 
 
+@remembered
 def _graph_is_settled(registering: ast.Call, file: SourceFile) -> bool:
     """Does a network register the hook, so that it may go on with the output, or what registers it turn autograd off?"""
     cls = file.index.class_of(registering)
@@ -107,21 +111,24 @@ def backpropagated(container: ast.expr, file: SourceFile) -> bool:
     """Does something ask for gradients of the attribute, or does another file read it?"""
     if not isinstance(container, ast.Attribute):
         return False
-    for read in file.once(_own_attributes).get(container.attr, ()):
-        parent = file.index.parent(read)
-        if isinstance(parent, ast.Attribute) and parent.attr in (
-            "backward",
-            "grad_fn",
-            "register_hook",
-            "retain_grad",
-        ):
-            return True
-        call = parent
-        while isinstance(call, (ast.List, ast.Tuple, ast.keyword)):
-            call = file.index.parent(call)
-        if isinstance(call, ast.Call) and last_name(call.func) == "grad":
-            return True
+    if container.attr in file.once(_differentiated):
+        return True
     return file.repository.matches(_GRADIENTS, having=f".{container.attr}".encode(), besides=file.path)
+
+
+def _differentiated(file: SourceFile) -> frozenset[str]:
+    """The attributes of `self` that gradients are asked of."""
+    found: set[str] = set()
+    for name, reads in file.once(_own_attributes).items():
+        for read in reads:
+            above = file.index.parent(read)
+            if isinstance(above, ast.Attribute) and above.attr in _ASKS_GRADIENT:
+                found.add(name)
+            while isinstance(above, (ast.List, ast.Tuple, ast.keyword)):
+                above = file.index.parent(above)
+            if isinstance(above, ast.Call) and last_name(above.func) == "grad":
+                found.add(name)
+    return frozenset(found)
 
 
 def put_on_self(path: str, function: FunctionNode, file: SourceFile) -> bool:

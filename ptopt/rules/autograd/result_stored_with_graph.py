@@ -88,7 +88,7 @@ class ResultStoredWithGraph(Rule):
         """
         class Field(nn.Module):
             def forward(self, x):
-                density = self.net(x)
+                density = torch.relu(self.net(x))
                 self.last_density = density
                 return density.exp()
 
@@ -125,10 +125,10 @@ class ResultStoredWithGraph(Rule):
         """
         class Planner(nn.Module):
             def simple_test(self, x):
-                found = dict()
-                trajectory = self.head(x)
-                found["result"] = trajectory.cpu()
-                return found
+                bbox_result = dict()
+                trajectory = torch.relu(self.head(x))
+                bbox_result["trajectory"] = trajectory.cpu()
+                return bbox_result
         """,
         """
         class Cache:

@@ -76,9 +76,11 @@ class ContainerOpenedPerItem(ItemRule):
     VALID = (
         """
         import h5py
-        class Depths(Dataset):
+        class Depths(torch.utils.data.Dataset):
             def __getitem__(self, i):
-                return np.array(h5py.File(self.paths[i], "r")["depth"])
+                path = self.paths[i]
+                file = h5py.File(path, "r")
+                return np.array(file["depth"])
         """,
         """
         import h5py

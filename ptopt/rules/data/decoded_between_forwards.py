@@ -101,12 +101,6 @@ class DecodedBetweenForwards(Rule):
 
     VALID = (
         """
-        for path in paths:
-            image = Image.open(path)
-            inputs = infer_transform(image)
-            keep(inputs)
-        """,
-        """
         for images in DataLoader(dataset, num_workers=8):
             features.append(model(images))
         """,

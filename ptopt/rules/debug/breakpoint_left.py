@@ -76,16 +76,6 @@ class BreakpointLeft(Rule):
 
     VALID = (
         """
-        import signal
-        import pdb
-
-        def attach(*args):
-            if rank == 0:
-                pdb.set_trace()
-
-        signal.signal(signal.SIGUSR2, attach)
-        """,
-        """
         def forward(self, x, debug=False):
             if debug:
                 breakpoint()

@@ -78,11 +78,12 @@ class DeepcopyInHotCode(CallRule):
         """,
         """
         import copy
-        class Crop:
-            def __call__(self, image, targets):
-                before = copy.deepcopy(targets)
-                image, targets = crop(image, targets)
-                return image, targets, before
+        import torch
+        class RandomCrop(object):
+            def __call__(self, clip, targets):
+                orig_targets = copy.deepcopy(targets)
+                clip, targets = crop(clip, targets)
+                return clip, targets, orig_targets
         """,
         """
         import copy
@@ -97,9 +98,11 @@ class DeepcopyInHotCode(CallRule):
         """,
         """
         import copy
+        import torch
         for batch in loader:
-            for tokens in stream(model, copy.deepcopy(batch_tokens)):
-                show(tokens)
+            tokens = stream(model, copy.deepcopy(batch))
+            model(tokens).loss.backward()
+            optimizer.step()
         """,
     )
     INVALID = (

@@ -77,15 +77,15 @@ class ComputedForReport(Rule):
                 logger.info(mean_loss)
         """,
         """
-        def score(predictions):
-            total = torch.cat(predictions).sort().values.mean()
-            print("score", total)
+        def measure(predictions):
+            total = np.mean([p.mean() for p in predictions])
+            print("mean", total)
             return total
 
         for step, batch in enumerate(test_loader):
-            measures = score(model(batch))
+            measures = measure(batch)
             if args.write_summary:
-                writer.add_scalar("score", measures, step)
+                writer.add_scalar("mean", measures, step)
         """,
         """
         for step, batch in enumerate(loader):

@@ -61,11 +61,11 @@ class ListSearchedInLoop(Rule):
 
     VALID = (
         """
-        def spread(lengths, n, samples):
-            totals = [0 for _ in samples]
-            for length in lengths:
+        def spread(indices, lengths, chunks):
+            totals = [0 for _ in range(chunks)]
+            for index in indices:
                 shortest = totals.index(min(totals))
-                totals[shortest] += length
+                totals[shortest] += lengths[index]
             return totals
         """,
         """

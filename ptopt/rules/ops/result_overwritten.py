@@ -60,16 +60,16 @@ class ResultOverwritten(Rule):
         def schedule(model, batches, last):
             outputs = []
 
-            def step(batch):
+            def forward_helper(batch):
                 output = model(batch)
                 outputs.append(output)
                 return output
 
             for batch in batches:
-                result = step(batch)
+                output = forward_helper(batch)
                 if last:
-                    result = zeros
-                send(result)
+                    output = zeros
+                send(output)
         """,
         """
         class Attention(nn.Module):

@@ -77,11 +77,10 @@ class ElementsReadInLoop(Rule):
             return [names[row] for row in rows]
         """,
         """
-        def collate(samples):
-            first = torch.as_tensor(samples[0]) if wrap else samples[0]
+        def collate(first: torch.Tensor, table):
             if isinstance(first, Mapping):
                 return {key: table[key] for key in first}
-            return torch.stack(samples)
+            return first
         """,
     )
     INVALID = (

@@ -296,17 +296,15 @@ def _fix(call: ast.Call, tensor: ast.expr, file: SourceFile) -> Fix | None:
 
 
 def _is_parameter(tensor: ast.Attribute, file: SourceFile) -> bool:
-    cls = file.index.class_of(tensor)
-    if cls is None:
-        return False
-    return any(
-        isinstance(assign.value, ast.Call)
-        and last_name(assign.value.func) == "Parameter"
-        and any(isinstance(t, ast.Attribute) and t.attr == tensor.attr and is_self(t) for t in assign.targets)
-        for assign in own_nodes_of_class(cls, file)
+    return (file.index.class_of(tensor), tensor.attr) in file.once(_parameters)
+
+
+def _parameters(file: SourceFile) -> frozenset[tuple[ast.ClassDef | None, str]]:
+    """The attributes of `self` that are parameters somewhere in their class."""
+    return frozenset(
+        (file.index.class_of(assign), target.attr)
+        for assign in file.index.of_type(ast.Assign)
+        if isinstance(assign.value, ast.Call) and last_name(assign.value.func) == "Parameter"
+        for target in assign.targets
+        if isinstance(target, ast.Attribute) and is_self(target)
     )
-
-
-def own_nodes_of_class(cls: ast.ClassDef, file: SourceFile) -> list[ast.Assign]:
-    """The assignments in the methods of a class."""
-    return [a for a in file.index.of_type(ast.Assign) if file.index.class_of(a) is cls]
