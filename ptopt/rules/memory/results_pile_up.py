@@ -70,6 +70,17 @@ class ResultsPileUp(Rule):
 
     VALID = (
         """
+        class Segmenter(Base):
+            @torch.no_grad()
+            def inference(self, patches, index):
+                seg = []
+                for i in range(0, patches.shape[0], self.batch_size):
+                    out = self.model(patches[i : i + self.batch_size])
+                    seg.append(out)
+                seg = torch.cat(seg, dim=0)
+                return patches.new_zeros(len(patches)).scatter_add_(0, index, seg)
+        """,
+        """
         @torch.no_grad()
         def answers(model, tokenizer, prompts, device):
             found = []
@@ -180,8 +191,8 @@ class ResultsPileUp(Rule):
         name = file.source(container)
         if SMALL.search(name):
             return
-        if _in_module(node, file) and _joined_after(container, loop, file):
-            return  # the network goes on with them
+        if file.index.class_of(node) is not None and _joined_after(container, loop, file):
+            return  # the method goes on with them
         no_grad = file.context.grad_off(node)
         if not no_grad and isinstance(node, ast.Call) and not network_ran(large, loop, file):
             return  # a part of a formula that autograd may need

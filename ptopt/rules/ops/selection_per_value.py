@@ -265,7 +265,8 @@ def _instead(use: str, python: bool, scanned: ast.expr, file: SourceFile) -> str
     if python:
         return "Group the positions in one pass: a `defaultdict(list)` filled from `enumerate`, or one `np.argsort` and `np.split`."
     if use == "count":
-        return f"Count all values in one pass: `torch.bincount({name}.flatten(), minlength=n)` (with weights for sums)."
+        whole = ".long()" if isinstance(scanned, ast.Subscript) else ""  # a column of a table of numbers
+        return f"Count all values in one pass: `torch.bincount({name}.flatten(){whole}, minlength=n)` (with weights for sums)."
     if use == "recode":
         return f"Recode all elements with one look-up: `table[{name}]`, where `table` holds the new value of each old one."
     added = "`index_add_`/`scatter_reduce`" if file.facts.has("scatter_reduce") else "`index_add_`"
