@@ -71,14 +71,15 @@ class ResultsPileUp(Rule):
     VALID = (
         """
         class Segmenter(Base):
-            @torch.no_grad()
-            def inference(self, patches, index):
-                seg = []
+            def slide(self, patches, index):
+                logits = []
                 for i in range(0, patches.shape[0], self.batch_size):
-                    out = self.model(patches[i : i + self.batch_size])
-                    seg.append(out)
-                seg = torch.cat(seg, dim=0)
-                return patches.new_zeros(len(patches)).scatter_add_(0, index, seg)
+                    part = patches[i : i + self.batch_size]
+                    out = self.encode_decode(part, index)
+                    logits.append(out.view(-1, 8))
+                logits = torch.cat(logits, dim=0)
+                total = torch.zeros(8, device=patches.device)
+                return total.scatter_add_(0, index, logits)
         """,
         """
         @torch.no_grad()

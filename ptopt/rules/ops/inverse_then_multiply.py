@@ -60,6 +60,10 @@ class InverseThenMultiply(Rule):
 
     VALID = (
         """
+        def unproject(K: torch.Tensor, points: torch.Tensor):
+            return torch.inverse(K) @ points.transpose(2, 1)
+        """,
+        """
         w = torch.linalg.solve(gram, rhs)
         """,
         """
