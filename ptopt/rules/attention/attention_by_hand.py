@@ -298,8 +298,7 @@ class AttentionByHand(Rule):
             or has_fused_path(node, function, file)
             or _written_between(scores, mixed, function, file)
             or file.search(_SECOND_ORDER)
-            or _returned(scores, function, file)
-            or any(_is_learned(factor, file) for factor, _ in scores.scales)
+            or beyond_fused(scores, function, file)
         ):
             return
         first, last = scores.product.lineno, mixed.product.end_lineno or mixed.product.lineno
@@ -487,6 +486,11 @@ def _returned(scores: Scores, function: ast.AST, file: SourceFile) -> bool:
     statement = statement_around(scores.product, file)
     target = statement.targets[0] if isinstance(statement, ast.Assign) else None
     return isinstance(target, ast.Name) and target.id in names_in_returned_tuples(function)
+
+
+def beyond_fused(scores: Scores, function: ast.AST, file: SourceFile) -> bool:
+    """Are the weights themselves returned, or is the factor learned? No fused kernel gives the one or takes the other."""
+    return _returned(scores, function, file) or any(_is_learned(factor, file) for factor, _ in scores.scales)
 
 
 def _is_learned(factor: ast.expr, file: SourceFile) -> bool:
