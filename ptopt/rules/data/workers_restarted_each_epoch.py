@@ -30,7 +30,9 @@ _DATASET_CHANGES = re.compile(
     r"append|extend|next_\w+|step\w*|collect)\("
 )
 # What prepares the dataset of a loader for the next epoch: kept workers hold their own copy.
-_CHANGED_ELSEWHERE = re.compile(rb"dataset\.\w*(set_epoch|new_epoch|sample_new|resample|reshuffle)\w*\(")
+_CHANGED_ELSEWHERE = re.compile(
+    rb"dataset\.\w*(set_epoch|new_epoch|sample_new|resample|reshuffle)\w*\(|getattr\([\w.]*\.dataset,"
+)
 
 
 class WorkersRestartedEachEpoch(Rule):

@@ -9,6 +9,7 @@ from ptopt.rules.ops._calls import is_range, names_in
 from ptopt.rules.ops._iteration import Elements, elements_of
 from ptopt.rules.ops.item_per_element import is_batch, not_one_tensor
 from ptopt.rules.shared.export import for_export
+from ptopt.rules.shared.unmoved import stays_on_host
 from ptopt.source.index import own_nodes
 
 _NO_ROWS = re.compile(r"load(er)?s?\b|batches|epoch|param|\(|state|grads|layers|modules", re.I)
@@ -57,6 +58,13 @@ class CopyPerRow(Rule):
     when_wrong = "the tensor lies on the CPU, or most of its rows are not read"
 
     VALID = (
+        """
+        for batch in loader:
+            output = model(batch[0].to(device))
+            views = batch[2]
+            for i in range(output.size(0)):
+                keep(int(views[i].cpu()))
+        """,
         """
         def save(scores: torch.Tensor, names):
             scores = scores.cpu().numpy()
@@ -127,6 +135,7 @@ class CopyPerRow(Rule):
             file.index.enclosing(node, (ast.ExceptHandler,)) is not None
             or is_batch(found, file)
             or not_one_tensor(found.source, node, file)
+            or stays_on_host(found.source, file)
         ):
             return
         name = quote(file, found.source, 40)

@@ -8,6 +8,7 @@ from ptopt.rules.shared.export import for_export
 from ptopt.rules.shared.host_only import needs_host
 from ptopt.rules.shared.moves import is_accelerator, move_of
 from ptopt.rules.shared.places import often_place
+from ptopt.rules.shared.unmoved import stays_on_host
 from ptopt.rules.sync._reads import tensor_of_copy
 from ptopt.rules.transfer._origins import sources
 
@@ -58,6 +59,15 @@ class HostRoundTrip(Rule):
     when_wrong = "the work has no version for the device, or is small and serial"
 
     VALID = (
+        """
+        @torch.no_grad()
+        def evaluate(model, loader, gpu):
+            for batch in loader:
+                depth = model(batch["image"].cuda(gpu))
+                truth = batch["depth"]
+                truth = truth.cpu().numpy().squeeze()
+                totals.add(torch.tensor(truth.mean()).cuda(device=gpu))
+        """,
         """
         def save(x: torch.Tensor, path):
             np.save(path, x.cpu().numpy())
@@ -127,6 +137,9 @@ class HostRoundTrip(Rule):
             return
         copy = next((n for n in sources(data, file) if _copied(n, file)), None)
         if copy is not None and (for_export(node, file) or needs_host(node, file)):
+            return
+        copied = tensor_of_copy(copy, file) if copy is not None else None
+        if copied is not None and stays_on_host(copied, file):
             return
         place = often_place(node, file) if copy is not None else None
         if copy is None or place is None:
