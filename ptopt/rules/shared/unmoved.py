@@ -23,15 +23,20 @@ def stays_on_host(expr: ast.expr, file: SourceFile) -> bool:
 
 @remembered
 def _sent(loop: ast.For, batch: str, file: SourceFile) -> frozenset[str]:
-    """The parts that the loop moves: `batch[0].to(device)`."""
+    """The parts that the loop moves: `batch[0].to(device)`, or `x = batch[0]` and later `x.to(device)`."""
     found: set[str] = set()
     for load in file.uses.loads_in(loop, batch):
         part = file.index.parent(load)
-        method = file.index.parent(part) if isinstance(part, ast.Subscript) else None
-        if (
-            isinstance(part, ast.Subscript)
-            and isinstance(method, ast.Attribute)
-            and method.attr in ("to", "cuda")
-        ):
+        if not isinstance(part, ast.Subscript):
+            continue
+        above = file.index.parent(part)
+        target = above.targets[0] if isinstance(above, ast.Assign) else None
+        held = file.uses.loads_in(loop, target.id) if isinstance(target, ast.Name) else ()
+        if any(_is_moved(each, file) for each in (part, *held)):
             found.add(ast.dump(part.slice))
     return frozenset(found)
+
+
+def _is_moved(expr: ast.expr, file: SourceFile) -> bool:
+    method = file.index.parent(expr)
+    return isinstance(method, ast.Attribute) and method.attr in ("to", "cuda")
