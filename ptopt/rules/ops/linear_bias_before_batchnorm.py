@@ -53,7 +53,8 @@ class LinearBiasBeforeBatchnorm(Rule):
     costs a kernel or a fused add, a gradient reduced over the whole batch, and optimizer state.
 
     ## When this is wrong
-    When existing checkpoints hold the bias, or the batch norm is switched off by replacing it.
+    When existing checkpoints hold the bias (where the repository loads weights into the class, nothing is said), or the batch
+    norm is switched off by replacing it.
 
     ## Example
     ```python

@@ -16,7 +16,7 @@ from ptopt.source.calls import called_name
 from ptopt.source.index import FUNCTIONS
 
 _NARROWER = (ElementLoop(), RowLoop(), PairwiseLoop(), ElementTestLoop())
-_MEMORY = re.compile(r"memory|(^|_)mem_|low_?vram|chunk|tile|patch|split|sequential", re.I)
+_MEMORY = re.compile(r"memory|low_?vram|chunk|tiled|split_(input|batch)", re.I)
 _TRIVIAL = 4  # iterations that are not worth a word
 
 

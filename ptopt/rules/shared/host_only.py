@@ -24,7 +24,11 @@ def needs_host(node: ast.AST, file: SourceFile) -> bool:
 
 @remembered
 def _works_on_host(function: FunctionNode, file: SourceFile) -> bool:
-    return any(
-        _SERIAL.search(called_name(call)) or file.imports.qualified(call.func).startswith("scipy.")
-        for call in file.calls.calls_in(function)
-    )
+    return any(_only_on_host(call, file) for call in file.calls.calls_in(function))
+
+
+def _only_on_host(call: ast.Call, file: SourceFile) -> bool:
+    qualified = file.imports.qualified(call.func)
+    if qualified.startswith(("torch.", "torchvision.")):
+        return False
+    return qualified.startswith("scipy.") or bool(_SERIAL.search(called_name(call)))
