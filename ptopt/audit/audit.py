@@ -126,7 +126,7 @@ def entry_points(
 ) -> tuple[tuple[EntryPoint, ...], list[str]]:
     """The scripts that train, with their measures; and what could not be followed, in words."""
     modules = Modules(files, facts.root)
-    summaries: Summaries = {}
+    summaries = Summaries(modules)
     entries: list[EntryPoint] = []
     lost: list[str] = []
     looked_at = candidates(modules, scripts)

@@ -179,7 +179,7 @@ class Conditions(ABC):
         self._open.add(function)
         owner = module.file.index.parent(function)
         if isinstance(owner, ast.ClassDef):
-            sites = list(self.live.sites.get(owner, []))
+            sites = list(self.live.sites.get(owner))
             if function not in self.live.hooks:
                 answer = self._any(self._from_elsewhere(function), depth)
                 if answer.truth is True:
@@ -187,14 +187,14 @@ class Conditions(ABC):
             else:
                 answer = self._any(sites, depth)
         else:
-            answer = self._any(self.live.sites.get(function, []), depth)
+            answer = self._any(self.live.sites.get(function), depth)
         self._runs[function] = answer
         self._open.discard(function)
         return answer
 
     def _from_elsewhere(self, function: FunctionNode) -> list[tuple[Module, ast.AST]]:
         """The mentions of a method; not those of methods of its name, which hand a call on to their parts."""
-        mentions = self.live.mentions.get(function.name, [])
+        mentions = self.live.mentions.get(function.name)
         outside = [
             (module, node)
             for module, node in mentions

@@ -155,7 +155,7 @@ def _is_reached(live: Live, function: FunctionNode | None, module: Module, seen:
         return True
     return any(
         _is_reached(live, other.file.index.function_of(node), other, seen)
-        for other, node in live.mentions.get(function.name, [])
+        for other, node in live.mentions.get(function.name)
     )
 
 

@@ -131,7 +131,7 @@ class OptionValues(Conditions):
     def _given_to_class(self, option: Option, depth: int) -> Value | None:
         """`TrainConfig(workers=2)`: what all calls of the class give its field; None where one of them gives nothing."""
         cls = _FIELD_OF.search(option.shown)
-        calls = self.live.calls_by_name.get(cls[1], []) if cls is not None else []
+        calls = self.live.calls_named(cls[1]) if cls is not None else []
         found = [
             (module, next((k.value for k in call.keywords if k.arg == option.name), None))
             for module, call in calls

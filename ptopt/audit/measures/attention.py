@@ -149,7 +149,7 @@ def _names(*expressions: ast.AST) -> frozenset[str]:
 
 def _is_patched_in_by_others(setup: Setup, module: Module, function: FunctionNode) -> bool:
     """Is it only handed on, `MethodType(attend, layer)`, by methods that other scripts of the repository call and this one does not?"""
-    sites = setup.live.sites.get(function, [])
+    sites = setup.live.sites.get(function)
     methods = [(other, other.file.index.function_of(node), node) for other, node in sites]
     return bool(methods) and all(
         method is not None

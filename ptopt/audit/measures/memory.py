@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from ptopt.audit.arguments import TrainerArguments, lightning_argument
-from ptopt.audit.modules import text_of
+from ptopt.audit.modules import Module, qualified, text_of
 from ptopt.audit.setup import Candidate, Setup
 from ptopt.audit.values import Measure, State
 
@@ -141,14 +141,13 @@ def _cuts_patches(setup: Setup, call: ast.Call) -> bool:
 
 
 def _models_of_torchvision(setup: Setup) -> tuple[str, ...]:
-    return tuple(
-        {
-            call.func.attr
-            for module, call in setup.live.calls
-            if isinstance(call.func, ast.Attribute)
-            and setup.qualified(module, call.func).startswith("torchvision.models")
-        }
-    )
+    return tuple({name for _, _, name in setup.live.found(_model_of_torchvision)})
+
+
+def _model_of_torchvision(module: Module, call: ast.Call) -> str | None:
+    func = call.func
+    ours = isinstance(func, ast.Attribute) and qualified(module, func).startswith("torchvision.models")
+    return func.attr if ours and isinstance(func, ast.Attribute) else None
 
 
 def cudnn_benchmark(setup: Setup) -> Measure:

@@ -219,7 +219,7 @@ def _half(setup: Setup, module: Module, call: ast.Call, name: str, position: int
 
 def _named(setup: Setup) -> str:
     """Why something may compute in half precision though nothing was recognised: its type is used in code that runs."""
-    if not _HALF_TYPE.search(setup.live_text):
+    if not setup.says(_HALF_TYPE):
         return ""
     for module in setup.live.read.values():
         for node in module.file.index.attributes_named("bfloat16", "float16", "half", "autocast"):
