@@ -174,3 +174,55 @@ def test_a_script_that_starts_tools_is_no_launcher(audited: Auditor) -> None:
     plain = LAUNCHER.replace('"training_script"', '"--tool"').replace("args.training_script", "args.tool")
     files = {"cli/launcher.py": plain, "lib/trainer.py": TRAINER, "lib/__init__.py": ""}
     assert "decides" not in row(audited, "saving", files).detail
+
+
+def test_each_open_condition_around_a_save_is_named(audited: Auditor) -> None:
+    epoch = (
+        'if steps <= 0 or not valid:\n    if saved:\n        torch.save(net.state_dict(), "e.pt")\n'
+        'if accuracy > best:\n    if saved:\n        torch.save(net.state_dict(), "b.pt")'
+    )
+    found = row(audited, "saving", {"train.py": code(epoch=epoch)})
+    assert found.detail == (
+        "each epoch, if `saved` and `steps <= 0 or not valid`; each epoch where it is the best so far, if `saved`, synchronous"
+    )
+    deep = 'if a:\n    if b:\n        if c:\n            torch.save(net.state_dict(), "e.pt")'
+    found = row(audited, "saving", {"train.py": code(epoch=deep)})
+    assert found.detail == "each epoch, if `c` and `b` and more holds, synchronous"
+
+
+def test_tables_of_an_evaluation_are_no_checkpoint(audited: Auditor) -> None:
+    epoch = 'torch.save(evaluator.coco_eval["bbox"].eval, "latest.pth")'
+    assert row(audited, "saving", {"train.py": code(epoch=epoch)}).state is State.OFF
+
+
+SCALED = """
+    import torch
+    import yaml
+    from torch import nn
+    from torch.utils.data import DataLoader
+
+
+    def main():
+        config = yaml.safe_load(open("config.yaml"))
+        net = nn.Linear(3, 4).cuda()
+        optimizer = torch.optim.Adam(net.parameters())
+        scaler = torch.cuda.amp.GradScaler(enabled=config["enable_scaler"])
+        context = torch.cuda.amp.autocast if config["enable_amp"] else nullcontext
+        for x, y in DataLoader(data()):
+            with context():
+                loss = nn.functional.mse_loss(net(x.cuda()), y.cuda())
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+
+
+    if __name__ == "__main__":
+        main()
+"""
+
+
+def test_the_switch_of_autocast_goes_before_that_of_the_scaler(audited: Auditor) -> None:
+    for amp, scaler in ((False, True), (True, False)):
+        config = f"batch_size: 4\nenable_amp: {amp}\nenable_scaler: {scaler}\n"
+        found = row(audited, "precision", {"train.py": SCALED, "config.yaml": config})
+        assert found.state is (State.ON if amp else State.OFF)
+        assert "enable_amp" in found.detail and "scaler" not in found.detail.lower()

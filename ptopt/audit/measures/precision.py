@@ -110,7 +110,8 @@ def _autocasts(setup: Setup) -> Iterator[Candidate]:
         enabled = setup.keyword(call, "enabled", 0 if "cuda.amp" in name or name == "autocast" else None)
         dtype = _dtype(setup, module, call, 1 if "cuda.amp" not in name else None)
         yield setup.site(module, call, f"autocast {dtype}", _enabled(setup, module, enabled))
-    yield from _chosen(setup)
+    chosen = list(_chosen(setup))
+    yield from chosen
     for module, call in setup.calls("initialize"):
         if setup.qualified(module, call.func).startswith(("apex.amp", "amp.")):
             level = setup.keyword(call, "opt_level", 2)
@@ -143,7 +144,7 @@ def _autocasts(setup: Setup) -> Iterator[Candidate]:
         if _DTYPE.search(text):
             yield setup.site(module, call, f"`{text}`"[:80])
     for module, call in setup.calls("GradScaler"):
-        if not setup.calls("autocast"):
+        if not (made or chosen or setup.calls("autocast")):  # it scales what autocast computes, and decides nothing
             scaled = _enabled(setup, module, setup.keyword(call, "enabled"))
             yield setup.site(module, call, "`GradScaler`", scaled)
     for module, call in setup.calls("MixedPrecision", "MixedPrecisionPolicy"):
