@@ -67,6 +67,7 @@ class OptionValues(Conditions):
         first = one_of(answers, f"several defaults of {options[0].shown}", place)
         if self._commands is not None and not assigned:
             first = self._commands.of((here or options)[0], first, keys_of(expr, name)) or first
+        first = replace(first, option=options[0].shown)
         unset = not first.known and all(option.default is None for option in here or options)
         if unset or (first.known and first.value is None and first.note.startswith("default of")):
             first = self._filled(name, expr) or first

@@ -189,7 +189,7 @@ class Setup:
 
         `launcher`: what depends on the machine or the launcher counts as on.
         """
-        every = list(candidates)
+        every = list(candidates if launcher else enough(candidates))
         on = [c for c in every if c.value.truth is True or (launcher and c.value.environment)]
         if on:
             first = on[0]
@@ -309,6 +309,17 @@ class Setup:
             "segmentation_models",
         )
         return any(self.qualified(module, call.func).startswith(made) for module, call in self.live.calls)
+
+
+def enough(candidates: Iterable[Candidate]) -> Iterator[Candidate]:
+    """Up to the one with which as many are on as a row lists: the others change nothing."""
+    on: list[Candidate] = []
+    for candidate in candidates:
+        yield candidate
+        if candidate.value.truth is True:
+            on.append(candidate)
+            if len(_places(on)) == _LISTED:
+                return
 
 
 def _places(candidates: list[Candidate]) -> tuple[Place, ...]:

@@ -226,3 +226,77 @@ def test_the_switch_of_autocast_goes_before_that_of_the_scaler(audited: Auditor)
         found = row(audited, "precision", {"train.py": SCALED, "config.yaml": config})
         assert found.state is (State.ON if amp else State.OFF)
         assert "enable_amp" in found.detail and "scaler" not in found.detail.lower()
+
+
+CHOSEN = """
+    import argparse
+    from contextlib import suppress
+    from functools import partial
+
+    import torch
+    from lib import upload
+    from torch import nn
+    from torch.utils.data import DataLoader
+
+
+    def get_autocast(precision, fsdp=False):
+        if fsdp:
+            return suppress
+        if precision == "amp":
+            amp_dtype = torch.float16
+        elif precision == "amp_bf16" or precision == "amp_bfloat16":
+            amp_dtype = torch.bfloat16
+        else:
+            return suppress
+        return partial(torch.amp.autocast, device_type="cuda", dtype=amp_dtype)
+
+
+    def main():
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--precision", default="DEFAULT")
+        args = parser.parse_args()
+        net = nn.Linear(3, 4).cuda()
+        optimizer = torch.optim.Adam(net.parameters())
+        autocast = get_autocast(args.precision)
+        for x, y in DataLoader(data()):
+            with autocast():
+                loss = nn.functional.mse_loss(net(x.cuda()), y.cuda())
+            loss.backward()
+            optimizer.step()
+
+
+    if __name__ == "__main__":
+        main()
+"""
+UPLOAD = """
+    import argparse
+
+    def upload(): ...
+
+    if __name__ == "__main__":
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--precision", default="other")
+        upload()
+"""
+
+
+def _chosen(audited: Auditor, default: str, *commands: str) -> Measure:
+    files = {"train.py": CHOSEN.replace("DEFAULT", default), "lib.py": UPLOAD}
+    for number, given in enumerate(commands):
+        files[f"run_{number}.sh"] = f"python train.py --precision {given}\n"
+    return row(audited, "precision", files)
+
+
+def test_an_option_that_makes_a_function_return_early_decides_the_row(audited: Auditor) -> None:
+    found = _chosen(audited, "amp")
+    assert (found.state, found.detail) == (State.ON, "autocast float16 (default of `--precision`)")
+    found = _chosen(audited, "fp32")
+    assert found.state is State.OFF and "default of `--precision`" in found.detail
+
+
+def test_commands_that_differ_may_all_mean_the_same(audited: Auditor) -> None:
+    found = _chosen(audited, "fp32", "amp", "amp_bf16")
+    assert found.state is State.ON and "float16 or bfloat16" in found.detail
+    assert "`--precision` differs between 2 commands (amp, amp_bf16)" in found.detail
+    found = _chosen(audited, "amp", "amp_bf16", "fp32")
+    assert found.state is State.UNKNOWN and "`--precision` differs" in found.detail

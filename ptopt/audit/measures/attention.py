@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from ptopt.audit.known import Value
 from ptopt.audit.modules import Module, text_of
-from ptopt.audit.setup import Candidate, Setup
+from ptopt.audit.setup import Candidate, Setup, enough
 from ptopt.audit.values import Measure, State
 from ptopt.project.added import ADDED
 from ptopt.source.index import FunctionNode
@@ -45,7 +45,8 @@ _FUSED_NAMES = ("sdpa", "flash_attention_2", "flash_attention_3", "flex_attentio
 
 def attention(setup: Setup) -> Measure:
     key, title = "attention", "Attention"
-    fused, by_hand = list(_fused(setup)), list(_by_hand(setup))
+    fused = list(enough(_fused(setup)))
+    by_hand = list(_by_hand(setup)) if not any(c.value.truth for c in fused) else []
     library = [candidate for candidate in _library(setup) if candidate.value.truth is not False]
     pretrained = list(_pretrained(setup))
     stated = [c for c in pretrained if c.detail]

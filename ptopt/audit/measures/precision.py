@@ -144,7 +144,9 @@ def _autocasts(setup: Setup) -> Iterator[Candidate]:
         if _DTYPE.search(text):
             yield setup.site(module, call, f"`{text}`"[:80])
     for module, call in setup.calls("GradScaler"):
-        if not (made or chosen or setup.calls("autocast")):  # it scales what autocast computes, and decides nothing
+        if not (
+            made or chosen or setup.calls("autocast")
+        ):  # it scales what autocast computes, and decides nothing
             scaled = _enabled(setup, module, setup.keyword(call, "enabled"))
             yield setup.site(module, call, "`GradScaler`", scaled)
     for module, call in setup.calls("MixedPrecision", "MixedPrecisionPolicy"):
@@ -194,6 +196,9 @@ def _made(setup: Setup) -> Iterator[Candidate]:
         ):
             on_cuda = "cuda.amp" in name
             enabled = _enabled(setup, module, setup.keyword(call, "enabled", 1 if on_cuda else None))
+            if enabled is None or enabled.truth:
+                past = setup.evaluator.gets_past(call, module)
+                enabled = past if enabled is None or past.truth is not True or past.note else enabled
             dtype = _dtype(setup, module, call, None if on_cuda else 2)
             yield setup.site(module, call, f"autocast {dtype}", enabled)
 
@@ -270,7 +275,26 @@ def _dtype(setup: Setup, module: Module, call: ast.Call, position: int | None) -
     if text.startswith("torch."):
         return text.removeprefix("torch.")
     value = setup.value(module, given)
+    if not value.known and (types := _types(setup, module, given)):
+        return " or ".join(types)
     return str(value.value) if value.known else f"the dtype of `{text_of(given)[:40]}`"
+
+
+def _types(setup: Setup, module: Module, given: ast.expr) -> list[str]:
+    """The types that a name is given where that runs: `if precision == "amp": dtype = torch.float16`; none where one is not seen."""
+    if not isinstance(given, ast.Name):
+        return []
+    bindings = module.file.bindings.of(module.file.index.function_of(given), given.id)
+    names = [
+        dotted_name(binding.value) if binding.kind == "assign" and binding.value is not None else ""
+        for binding in bindings
+        if setup.evaluator.condition(binding.node, module).truth is not False
+    ]
+    return (
+        list(dict.fromkeys(n.removeprefix("torch.") for n in names))
+        if all(map(_HALF_TYPE.fullmatch, names))
+        else []
+    )
 
 
 def _last(call: ast.Call) -> str:
