@@ -191,7 +191,12 @@ def _entry(
 ) -> EntryPoint:
     framework, module, call = start
     modules = live.modules
-    evaluator = Evaluator(live, live.once(Options), configured, Commands(commands, configured))
+    evaluator = _evaluator(live, commands, configured)
+    if evaluator.runs(call, module).differs:
+        trains = tuple(c for c in commands if not _starts_other_work(live, start, c, configured))
+        if trains and len(trains) < len(commands):
+            commands = trains
+            evaluator = _evaluator(live, commands, configured)
     setup = Setup(live, evaluator, facts, framework, commands, configured, (module, call))
     limits = []
     if live.truncated:
@@ -208,6 +213,16 @@ def _entry(
         measures, tuple(limits), is_trial(setup, measures), modules=frozenset(m.path for m in live.read.values()),
         signs=signs_of(setup), reached=reached(setup), obstacles=obstacles(setup),
     )  # fmt: skip
+
+
+def _evaluator(live: Live, commands: tuple[Launch, ...], configured: Configured) -> Evaluator:
+    return Evaluator(live, live.once(Options), configured, Commands(commands, configured))
+
+
+def _starts_other_work(live: Live, start: Start, command: Launch, configured: Configured) -> bool:
+    """Does the command keep the script from training: `--mode animate`?"""
+    _, module, call = start
+    return _evaluator(live, (command,), configured).runs(call, module).truth is False
 
 
 def _unknown(entries: tuple[EntryPoint, ...]) -> list[str]:

@@ -300,3 +300,54 @@ def test_commands_that_differ_may_all_mean_the_same(audited: Auditor) -> None:
     assert "`--precision` differs between 2 commands (amp, amp_bf16)" in found.detail
     found = _chosen(audited, "amp", "amp_bf16", "fp32")
     assert found.state is State.UNKNOWN and "`--precision` differs" in found.detail
+
+
+MODES = """
+    import argparse
+
+    import torch
+    from torch import nn
+    from torch.utils.data import DataLoader
+
+
+    def train(net):
+        net = nn.DataParallel(net)
+        optimizer = torch.optim.Adam(net.parameters())
+        batches = iter(DataLoader(data()))
+        for step in range(1000):
+            images = next(batches).to("cuda")
+            loss = net(images).mean()
+            loss.backward()
+            optimizer.step()
+
+
+    def animate(net, loader):
+        net = nn.DataParallel(net)
+        net.eval()
+        with torch.no_grad():
+            for x in loader:
+                net(x)
+
+
+    if __name__ == "__main__":
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--mode", default="train")
+        opt = parser.parse_args()
+        if opt.mode == "train":
+            train(nn.Linear(3, 4))
+        elif opt.mode == "animate":
+            animate(nn.Linear(3, 4), DataLoader(data()))
+"""
+
+
+def test_what_runs_in_another_mode_of_the_script_is_left_out(audited: Auditor) -> None:
+    commands = "python train.py\npython train.py --mode animate\n"
+    files = {"train.py": MODES, "run.sh": commands}
+    assert row(audited, "evaluation", files).state is State.NOT_APPLICABLE
+    assert [str(place) for place in row(audited, "distributed", files).evidence] == ["train.py:10"]
+
+
+def test_the_next_batch_of_an_iterator_is_copied(audited: Auditor) -> None:
+    found = row(audited, "non_blocking", {"train.py": MODES})
+    assert found.state is State.OFF
+    assert [str(place) for place in found.evidence] == ["train.py:14"]

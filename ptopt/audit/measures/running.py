@@ -62,23 +62,31 @@ def evaluation(setup: Setup) -> Measure:
         return Measure(key, title, State.ON, f"{setup.framework} evaluates without a graph", setup.where())
     graph: list[Place] = []
     free: list[Place] = []
+
+    def runs(module: Module, node: ast.AST) -> bool:
+        return setup.runs(module, node).truth is not False
+
     for function, module in setup.live.functions.items():
         trains = module.file.context.trains(function)
         if trains or not (_EVAL_NAME.search(function.name) or _is_part_of_one(setup, function, module)):
             for call in module.once(_in_evaluation_loops, function):
+                if not runs(module, call):
+                    continue
                 off = module.file.context.grad_off(call) or _ends_the_graph(call, setup)
                 (free if off else graph).append(setup.place(module, call))
             continue
         if module.file.context.turns_grad_off(function):
-            free.append(setup.place(module, function))
+            if runs(module, function.body[0]):
+                free.append(setup.place(module, function))
             continue
         forward = module.once(_forward_in_loop, function)
-        if forward is None or _ends_the_graph(forward, setup):
+        if forward is None or _ends_the_graph(forward, setup) or not runs(module, forward):
             continue
         off = module.file.context.grad_off(forward) or _called_without_graph(setup, function, module)
         (free if off else graph).append(setup.place(module, forward if not off else function))
     for module, block in _grad_off_blocks(setup):
-        free.append(setup.place(module, block))
+        if runs(module, block):
+            free.append(setup.place(module, block))
     if graph:
         return Measure(key, title, State.OFF, RECORDS_GRAPH, tuple(graph)[:4])
     if free:
