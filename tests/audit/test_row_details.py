@@ -351,3 +351,53 @@ def test_the_next_batch_of_an_iterator_is_copied(audited: Auditor) -> None:
     found = row(audited, "non_blocking", {"train.py": MODES})
     assert found.state is State.OFF
     assert [str(place) for place in found.evidence] == ["train.py:14"]
+
+
+DIFFUSION = """
+    import argparse
+
+    import torch
+    from diffusers import UNet2DConditionModel
+    from torch.utils.data import DataLoader
+    from transformers import CLIPTextModel
+
+
+    def main():
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--log_dir", default=None)
+        args = parser.parse_args()
+        text = CLIPTextModel.from_pretrained("openai/clip-vit-base-patch32")
+        unet = UNet2DConditionModel.from_pretrained("runwayml/stable-diffusion-v1-5").cuda()
+        optimizer = torch.optim.AdamW(unet.parameters())
+        PROCESSOR
+        if args.log_dir is not None:
+            from torch.utils.tensorboard import SummaryWriter
+            writer = SummaryWriter(args.log_dir)
+        for x, steps, tokens in DataLoader(data()):
+            loss = unet(x.cuda(), steps, text(tokens)[0]).sample.mean()
+            loss.backward()
+            optimizer.step()
+
+
+    if __name__ == "__main__":
+        main()
+"""
+
+
+def test_networks_of_diffusers_have_convolutions_and_an_attention_of_their_own(audited: Auditor) -> None:
+    plain = {"train.py": DIFFUSION.replace("PROCESSOR", "pass")}
+    assert row(audited, "channels_last", plain).state is State.OFF
+    assert row(audited, "cudnn_benchmark", plain).state is State.OFF
+    found = row(audited, "attention", plain)
+    assert (found.state, found.detail) == (State.ON, "SDPA, the default of diffusers with torch 2.0")
+    old = row(audited, "attention", {**plain, "requirements.txt": "torch==1.13.1\n"})
+    assert old.state is State.OFF and "torch==1.13.1" in old.detail
+    own = {"train.py": DIFFUSION.replace("PROCESSOR", "unet.set_attn_processor(Own())")}
+    assert row(audited, "attention", own).state is State.UNKNOWN
+
+
+def test_a_path_that_the_reader_fills_in_is_given(audited: Auditor) -> None:
+    files = {"train.py": DIFFUSION.replace("PROCESSOR", "pass")}
+    assert row(audited, "monitoring", files).state is State.OFF
+    files["run.sh"] = "LOGS='YOUR_PATH/logs'\npython train.py --log_dir ${LOGS}\n"
+    assert row(audited, "monitoring", files).state is State.ON

@@ -17,6 +17,7 @@ _CONV_NAMES = re.compile(
 )
 
 
+_OF_DIFFUSERS = re.compile(r"^diffusers\.(\w+\.)*\w*(UNet|Autoencoder|VQModel|ControlNet)\w*\.from_\w+$")
 ONLY_PATCHES = "the only convolution cuts an image into patches"
 _LAYERS = ("Linear", "LSTM", "GRU", "Embedding", "Conv1d")
 _NETWORKS = frozenset({"torchvision", "timm", "segmentation_models_pytorch"})
@@ -119,6 +120,12 @@ def _for_convolutions(setup: Setup, key: str, title: str, off: str) -> Measure:
             return Measure(key, title, State.OFF if _CONV_NAMES.search(text_of(call)) else State.UNKNOWN,
                            off if _CONV_NAMES.search(text_of(call)) else "the network comes from a library",
                            (setup.place(module, call),))  # fmt: skip
+    for module, call in setup.calls("from_pretrained", "from_config"):
+        ours = not _OF_DIFFUSERS.search(setup.qualified(module, call.func)) or not setup.is_external(
+            module, call.func
+        )
+        if not ours and setup.runs(module, call).truth is not False:
+            return Measure(key, title, State.OFF, off, (setup.place(module, call),))
     if setup.blind_model:
         return Measure(key, title, State.UNKNOWN, f"no convolution seen; {setup.blind_model}")
     if convolutions:
