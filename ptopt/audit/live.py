@@ -19,6 +19,7 @@ from ptopt.audit.modules import Module, Modules, dotted_name, path_is_package, t
 from ptopt.audit.summaries import DYNAMIC, Site, Summaries, Summary
 from ptopt.source import work
 from ptopt.source.calls import last_name
+from ptopt.source.file import SourceFile
 from ptopt.source.index import FUNCTIONS, FunctionNode
 
 MOST_IN_PACKAGE = 60  # modules of a package that is imported by names in strings
@@ -29,6 +30,8 @@ _OF_SETTINGS = ("config.py", "configs.py", "cfg.py", "yacs.py")  # files
 _MAKES_TARGETS = frozenset(
     {"instantiate", "instantiate_from_config", "get_obj_from_str", "get_class", "import_module", "locate"}
 )
+_TARGET = "_target_"
+_MOST_ROUNDS = 3
 K = TypeVar("K")
 T = TypeVar("T")
 
@@ -103,8 +106,13 @@ class Live:
         self._read(start)
         self._follow_all()
         self._reach_registered()
-        self._settle()
-        self._follow_all()
+        for _ in range(_MOST_ROUNDS):  # what is found by name may find more
+            left = len(self.dynamic)
+            self._settle()
+            left = min(left, len(self.dynamic))
+            self._follow_all()
+            if len(self.dynamic) == left:
+                break
 
     def once(self, compute: Callable[[Live], T]) -> T:
         """`compute(self)`, remembered: for tables that several ask for when all is read."""
@@ -334,7 +342,7 @@ class Live:
             ]
             if names and all(names):
                 self.dynamic.remove((module, call))
-                for name in {n for some in names for n in some}:
+                for name in dict.fromkeys(n for some in names for n in some):
                     self._import_whole(module, name, call)
 
     def _reach_registered(self) -> None:
@@ -350,11 +358,18 @@ class Live:
                     self._reach(module, definition, made)
 
     def _made_by_target(self, module: Module, call: ast.AST) -> bool:
-        """`instantiate(cfg.model)`: what the configurations name as its targets."""
-        if not isinstance(call, ast.Call) or not self.targets or last_name(call.func) not in _MAKES_TARGETS:
+        """`instantiate(cfg.model)`: what the configurations, in files and in code, name as its targets; the one that the call names."""
+        if not isinstance(call, ast.Call) or last_name(call.func) not in _MAKES_TARGETS:
             return False
-        for target in self.targets:
-            name, _, last = str(target.value).rpartition(".")
+        given = call.args[0] if call.args else None
+        if isinstance(given, ast.Constant) and isinstance(given.value, str):
+            names, known = [given.value], "." in given.value
+        else:
+            known = bool(self.targets)
+            names = [str(target.value) for target in self.targets]
+            names += [name for other in list(self.read.values()) for name in other.file.once(_targets_of)]
+        for full in names:
+            name, _, last = full.rpartition(".")
             while name:
                 path = self.modules.find(name, 0, module.path)
                 parsed = self.modules.parse(path) if path is not None else None
@@ -362,10 +377,11 @@ class Live:
                     found = self.modules.resolve(parsed, last)
                     if found is not None:
                         self._reach(found[0], found[1], (module, call))
+                        known = True
                     break
                 name, _, before = name.rpartition(".")
                 last = f"{before}.{last}"
-        return True
+        return known
 
     def _strings_of(self, module: Module, node: ast.AST) -> list[str]:
         """The strings in the arguments of the call, also in a list that has a name."""
@@ -453,6 +469,26 @@ class Live:
                 return found
             found = outer
         return None
+
+
+def _assigned(node: ast.AnnAssign | ast.Assign) -> set[str]:
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    return {target.id for target in targets if isinstance(target, ast.Name)}
+
+
+def _targets_of(file: SourceFile) -> list[str]:
+    """The names of classes in configurations that stand in code: `{"_target_": "package.Net"}`, `_target_: str = "package.Net"`"""
+    found: list[ast.expr | None] = []
+    for node in file.index.of_type(ast.Dict, ast.keyword, ast.AnnAssign, ast.Assign):
+        if isinstance(node, (ast.AnnAssign, ast.Assign)):
+            found += [node.value] if _TARGET in _assigned(node) else []
+        elif isinstance(node, ast.Dict):
+            pairs = zip(node.keys, node.values, strict=True)
+            found += [v for k, v in pairs if isinstance(k, ast.Constant) and k.value == _TARGET]
+        elif isinstance(node, ast.keyword):
+            found += [node.value] if node.arg == _TARGET else []
+    texts = [node.value for node in found if isinstance(node, ast.Constant)]
+    return [text for text in texts if isinstance(text, str) and "." in text]
 
 
 def _makes_no_network(call: ast.Call) -> bool:
