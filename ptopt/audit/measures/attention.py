@@ -225,10 +225,9 @@ def _of_diffusers(setup: Setup) -> Measure | None:
     if own:
         detail = "the code sets attention processors of its own"
         return Measure(key, title, State.UNKNOWN, detail, (setup.place(*own[0]),))
-    for package, version in (("torch", "2.0"), ("diffusers", "0.13")):
-        if setup.facts.excludes(package, version):
-            why = f"in steps: diffusers takes SDPA with {package} {version}; {setup.facts.span(package)}"
-            return Measure(key, title, State.OFF, why, places)
+    if setup.facts.excludes("torch", "2.0"):
+        why = f"in steps: diffusers takes SDPA with torch 2.0; {setup.facts.span('torch')}"
+        return Measure(key, title, State.OFF, why, places)
     admits = setup.admits_older("2.0", "compute it in steps")
     return Measure(key, title, State.ON, f"SDPA, the default of diffusers with torch 2.0{admits}", places)
 
