@@ -45,16 +45,24 @@ class _Named(Generic[K]):
         self._naming, self._sites, self._places = naming, sites, places
         self.more: defaultdict[K, list[tuple[float, Site]]] = defaultdict(list)
         """What is found in another way, each with its place among the units."""
+        self._known: dict[K, tuple[tuple[int, int], list[Site]]] = {}
 
     def get(self, key: K) -> list[Site]:
-        places, sites = self._places, self._sites
-        naming = self._naming.get(key, ())
-        found: list[tuple[float, Site]] = [
-            (places[unit], site) for unit in naming if unit in places for site in sites(unit, key)
-        ]
-        found += self.more.get(key, ())
-        found.sort(key=_place)
-        return [site for _, site in found]
+        more = self.more.get(key, ())
+        state = len(self._places), len(more)  # both only grow
+        known = self._known.get(key)
+        if known is None or known[0] != state:
+            places, sites = self._places, self._sites
+            found: list[tuple[float, Site]] = [
+                (places[unit], site)
+                for unit in self._naming.get(key, ())
+                if unit in places
+                for site in sites(unit, key)
+            ]
+            found += more
+            found.sort(key=_place)
+            known = self._known[key] = state, [site for _, site in found]
+        return known[1]
 
     def __contains__(self, key: K) -> bool:
         return bool(self.get(key))

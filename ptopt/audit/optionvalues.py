@@ -20,6 +20,20 @@ OF_LIBRARY = "default of transformers"
 _FIELD_OF = re.compile(r" of `([A-Z]\w*)`$")
 
 
+def _place(module: Module, node: ast.AST) -> Place:
+    line = getattr(node, "lineno", 1)
+    return Place(module.path, module.file.head_line(line))
+
+
+def _as_written(module: Module, expr: ast.AST) -> Value:
+    """What is not known, with its code."""
+    text = " ".join(text_of(expr).split())
+    short = text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+    return Value(
+        False, note=f"`{short}`".replace("``", "`"), place=_place(module, expr), environment=of_environment(text)
+    )  # fmt: skip
+
+
 class OptionValues(Conditions):
     """Of one entry point. What other expressions come to, a subclass knows."""
 
@@ -33,8 +47,7 @@ class OptionValues(Conditions):
         self._receivers = Receivers(live)
 
     def place(self, module: Module, node: ast.AST) -> Place:
-        line = getattr(node, "lineno", 1)
-        return Place(module.path, module.file.head_line(line))
+        return _place(module, node)
 
     def configured_entry(self, table: ast.expr, name: str, module: Module, absent: Value) -> Value | None:
         """The value under a key of a part of the configuration."""
@@ -154,12 +167,7 @@ class OptionValues(Conditions):
         return Value(False, note=change.shown)
 
     def _unknown(self, expr: ast.AST, module: Module) -> Value:
-        text = " ".join(text_of(expr).split())
-        short = text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
-        return Value(
-            False, note=f"`{short}`".replace("``", "`"), place=self.place(module, expr),
-            environment=of_environment(text),
-        )  # fmt: skip
+        return module.once(_as_written, expr)
 
     def option(self, name: str) -> Value | None:
         """The default of an option; None where there is none of this name."""
