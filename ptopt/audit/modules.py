@@ -110,8 +110,13 @@ def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
             yield from _statements(statement.orelse)
 
 
-def _needed(tree: ast.Module) -> Iterator[tuple[int, str]]:
+def _bounds(module: Module, tree: ast.Module) -> list[Pin]:
+    return list(bounds(module.path, tree, module.file.text))
+
+
+def _needed(_: Module, tree: ast.Module) -> list[tuple[int, str]]:
     """The modules, as (level, name), without which the module cannot be imported; packages above them included."""
+    found: dict[tuple[int, str], None] = {}
     for statement in imported(tree):
         if isinstance(statement, ast.Import):
             names = [(0, alias.name) for alias in statement.names]
@@ -121,7 +126,8 @@ def _needed(tree: ast.Module) -> Iterator[tuple[int, str]]:
             names = [(statement.level, origin), *((statement.level, inner + a.name) for a in statement.names)]
         for level, name in names:
             parts = name.split(".")
-            yield from ((level, ".".join(parts[:taken])) for taken in range(1, len(parts) + 1))
+            found |= dict.fromkeys((level, ".".join(parts[:taken])) for taken in range(1, len(parts) + 1))
+    return list(found)
 
 
 class Modules:
@@ -223,8 +229,8 @@ class Modules:
         seen, waiting = {start.path}, [start]
         while waiting:
             module = waiting.pop()
-            found += bounds(module.path, module.file.tree, module.file.text)
-            for level, name in _needed(module.file.tree):
+            found += module.once(_bounds, module.file.tree)
+            for level, name in module.once(_needed, module.file.tree):
                 path = self.find(name, level, module.path)
                 if path is not None and path in read and path not in seen:
                     seen.add(path)

@@ -51,6 +51,14 @@ _NETWORK = re.compile(
     r"|torch\.nn\.functional\.(linear|conv|embedding|bilinear|multi_head)"
     r"|torchvision\.models|timm\.|transformers\.|diffusers\.|segmentation_models"
 )
+_OF_NETWORKS = (
+    "torch.nn.",
+    "torchvision.models",
+    "timm.",
+    "transformers.",
+    "diffusers.",
+    "segmentation_models",
+)
 _LISTED = 4  # places of evidence
 
 
@@ -112,10 +120,10 @@ class Setup:
 
     def made_of(self, *prefixes: str) -> Iterator[tuple[Module, ast.expr, str]]:
         """What of other packages is called, or is the base of a class that runs, where its dotted name begins so."""
-        named = [(module, call.func) for module, call in self.live.calls]
-        named += [(module, base) for cls, module in self.live.classes.items() for base in cls.bases]
-        for module, node in named:
-            name = self.qualified(module, node)
+        named = [(module, call.func, name) for module, call, name in self.live.found(_called)]
+        for cls, module in self.live.classes.items():
+            named += [(module, base, self.qualified(module, base)) for base in cls.bases]
+        for module, node, name in named:
             if name.startswith(prefixes) and self.is_external(module, node):
                 yield module, node, name
 
@@ -334,7 +342,11 @@ class Setup:
         """Does anything that runs define or make a network?"""
         if any(statement.name == "forward" for statement in self.live.functions):
             return True
-        return any(_NETWORK.match(name) for _, _, name in self.made_of(""))
+        return any(_NETWORK.match(name) for _, _, name in self.made_of(*_OF_NETWORKS))
+
+
+def _called(module: Module, call: ast.Call) -> str | None:
+    return qualified(module, call.func) or None
 
 
 def enough(candidates: Iterable[Candidate]) -> Iterator[Candidate]:
