@@ -47,16 +47,16 @@ def _named_at(
 ) -> tuple[list[tuple[Module, ast.AST]], bool]:
     """Where a function is named, and whether its first parameter is given by the object."""
     if not isinstance(owner, ast.ClassDef):
-        return live.sites.get(function, []), False
+        return live.sites.get(function), False
     if function.name == "__init__":
-        return [*live.sites.get(owner, []), *live.once(_inits).get(owner, [])], True
-    return live.mentions.get(function.name, []), not _is_static(function)
+        return [*live.sites.get(owner), *live.once(_inits).get(owner, [])], True
+    return live.mentions.get(function.name), not _is_static(function)
 
 
 def _inits(live: Live) -> dict[ast.AST, list[tuple[Module, ast.AST]]]:
     """Class -> `super().__init__(...)` in the classes that derive from it."""
     table: dict[ast.AST, list[tuple[Module, ast.AST]]] = {}
-    for other, node in live.mentions.get("__init__", []):
+    for other, node in live.mentions.get("__init__"):
         cls = other.file.index.class_of(node)
         if cls is None or not isinstance(node, ast.Attribute):
             continue
