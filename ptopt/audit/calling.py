@@ -23,10 +23,29 @@ def callers(live: Live, function: FunctionNode, module: Module) -> Iterator[tupl
         call = other.file.index.parent(node)
         if isinstance(call, ast.Call) and call.func is node:
             explicit = isinstance(owner, ast.ClassDef) and text_of(node) == f"{owner.name}.__init__"
-            yield other, call, int(method and not explicit)
+            given = int(method and not explicit)
+            if not method or _takes(function, call, given):
+                yield other, call, given
         else:
             for alias in _calls_by_alias(other, node):
                 yield other, alias, int(method)
+
+
+def _takes(function: FunctionNode, call: ast.Call, given: int) -> bool:
+    """Do the arguments of a call fit the parameters? `self.model.train()` calls no `def train(self, loader)`."""
+    spec = function.args
+    names = [parameter.arg for parameter in (*spec.posonlyargs, *spec.args)]
+    if any(isinstance(argument, ast.Starred) for argument in call.args) or any(
+        keyword.arg is None for keyword in call.keywords
+    ):
+        return True
+    passed = given + len(call.args)
+    if passed > len(names) and spec.vararg is None:
+        return False
+    keywords = {keyword.arg for keyword in call.keywords}
+    needed = names[passed : len(names) - len(spec.defaults)]
+    needed += [p.arg for p, default in zip(spec.kwonlyargs, spec.kw_defaults, strict=True) if default is None]
+    return keywords.issuperset(needed)
 
 
 def partials(live: Live, function: FunctionNode, module: Module) -> Iterator[tuple[Module, ast.Call, int]]:
