@@ -199,6 +199,7 @@ class Finding:
     measured: Measured | None = None
     stated: float | None = None  # how sure the rule is of its own statement
     missed: tuple[Condition, ...] = ()  # the conditions of a comment that it does not meet
+    excuse: str = ""  # the reason that the comment which suppresses it gives
 
     def as_place(self) -> Place:
         return Place(

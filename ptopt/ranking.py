@@ -14,6 +14,18 @@ from ptopt.proposals import Fixes, Proposal
 
 _REPEATED = "workflow"  # the family of rules that speak of a file which projects copy
 _FIRST_CODE = re.compile(r"`([^`]+)`")
+# A rule about a measure that a change takes out -> the one about code without it: of one place they say the same.
+_LACKS = {
+    "workers-removed": "loader-without-workers",
+    "pinning-removed": "loader-without-pinning",
+    "persistent-workers-removed": "workers-restarted-each-epoch",
+    "fused-optimizer-removed": "optimizer-not-fused",
+    "set-to-none-removed": "zero-grad-keeps-tensors",
+    "no-grad-removed": "evaluation-records-graph",
+    "autocast-removed": "full-precision-training",
+    "batched-map-removed": "dataset-map-unbatched",
+    "cudnn-benchmark-removed": "cudnn-autotune-off",
+}
 _WEIGHT = {Severity.HIGH: 1.0, Severity.MEDIUM: 0.85, Severity.LOW: 0.7}
 
 
@@ -86,8 +98,9 @@ def merged(group: Sequence[Proposal]) -> Finding:
     if len(group) == 1:
         return best
     own = [p.finding for p in group if p.finding.rule == best.rule]
+    ranked = [best, *(p.finding for p in sorted(group, key=_rank))]
     others = {
-        (p.finding.span, p.finding.rule): _place(p.finding, best, own)
+        (p.finding.span, p.finding.rule): _place(p.finding, best, own, _said_before(p.finding, ranked))
         for p in sorted(group, key=_rank, reverse=True)
         if p.finding.rule != best.rule or p.finding.span != best.span
     }
@@ -129,12 +142,26 @@ def _with_places(first: Finding, *others: Finding) -> Finding:
     return dataclasses.replace(first, also=(*first.also, *places))
 
 
-def _place(other: Finding, best: Finding, own: Sequence[Finding]) -> Place:
+def _said_before(finding: Finding, ranked: Iterable[Finding]) -> Finding | None:
+    """A finding that comes earlier and says the same of these lines: one about the measure taken out, or about its lack."""
+    for other in ranked:
+        if other is finding:
+            break
+        pairs = {_LACKS.get(finding.name, "") == other.name, _LACKS.get(other.name, "") == finding.name}
+        if True in pairs and _overlap(other.span, finding.span):
+            return other
+    return None
+
+
+def _place(other: Finding, best: Finding, own: Sequence[Finding], said: Finding | None) -> Place:
     """A place of the comment: without words, and without gains, that the comment has already.
 
-    `own` is what the rule of the best finding says at each of its places.
+    `own` is what the rule of the best finding says at each of its places; `said` another one that says the same as `other`.
     """
     place = other.as_place()
+    if said is not None:
+        message = "" if said.rule == best.rule else f"The same as {said.rule} says of it."
+        place = dataclasses.replace(place, message=message, when_wrong="")
     gains = () if other.rule == best.rule else tuple(i for i in place.impact if i not in best.impact)
     if other.rule != best.rule and any(_says_the_same(other, finding) for finding in own):
         gains = tuple(i for i in gains if not any(_is_for_the_same(i, known) for known in best.impact))

@@ -162,7 +162,11 @@ def _settle(
                 explored = learned.explores(proposal.finding.fingerprint, share)
                 quieted.append(dataclasses.replace(proposal.finding, explored=explored))
         old += [p.finding for p in sure if p.in_baseline]
-        suppressed += [p.finding for p in sure if p.silenced_by]
+        suppressed += [
+            dataclasses.replace(p.finding, excuse=file.suppressions.reason(p.silenced_by))
+            for p in sure
+            if p.silenced_by
+        ]
         loud = [p for p in sure if p.reported]
         comments += map(merged, grouped(loud) if one_per_cause else ([p] for p in loud))
         unused += _unused(file, config)

@@ -42,6 +42,7 @@ class _Comment:
     codes: tuple[str, ...]  # as written
     every_rule: bool
     reported: bool = True  # whether it is reported when it silences nothing
+    reason: str = ""  # what stands behind the codes
 
     def matching(self, keys: frozenset[str], start: int, end: int) -> list[str]:
         if max(self.start, start) > min(self.end, end):
@@ -71,6 +72,11 @@ class Suppressions:
             for at, comment in enumerate(self._comments)
             for code in comment.matching(lower, start, end)
         )
+
+    def reason(self, used: AbstractSet[Use]) -> str:
+        """What the first of these comments that gives a reason gives; "" where none does."""
+        reasons = (self._comments[at].reason for at, _ in sorted(used) if at < len(self._comments))
+        return next(filter(None, reasons), "")
 
     def unused(self, used: AbstractSet[Use]) -> tuple[tuple[int, tuple[str, ...]], ...]:
         """(line, codes that silenced nothing) of each such comment; no codes where it has none."""
@@ -202,14 +208,21 @@ def _comments(source: str) -> list[_Comment]:
 def _own(match: re.Match[str], line: int) -> _Comment:
     of_file, brackets, names = match.groups()
     codes = tuple(_CODE.findall(names or ""))
+    reason = _reason(match)
     if not of_file:
-        return _Comment(line, line, line, codes, every_rule=not brackets)
+        return _Comment(line, line, line, codes, every_rule=not brackets, reason=reason)
     last = sys.maxsize if line <= _FILE_COMMENT_LAST_LINE else 0  # one that comes late counts for no line
-    return _Comment(line, 1, last, codes, every_rule=not brackets)
+    return _Comment(line, 1, last, codes, every_rule=not brackets, reason=reason)
+
+
+def _reason(match: re.Match[str]) -> str:
+    """What follows in the comment, up to another one on the line."""
+    rest, _, _ = match.string[match.end() :].partition("#")
+    return rest.strip().lstrip("-:, ").strip()
 
 
 def _noqa(match: re.Match[str], line: int) -> _Comment | None:
     if match[1] is None:
-        return _Comment(line, line, line, (), every_rule=True, reported=False)
+        return _Comment(line, line, line, (), every_rule=True, reported=False, reason=_reason(match))
     codes = tuple(code for code in _CODE.findall(match[1]) if _OUR_CODE.fullmatch(code))
-    return _Comment(line, line, line, codes, every_rule=False) if codes else None
+    return _Comment(line, line, line, codes, every_rule=False, reason=_reason(match)) if codes else None

@@ -183,3 +183,15 @@ def test_gain_and_severity_of_a_folded_rule_are_kept() -> None:
     assert place.impact == (), "one gain for one edit"
     same = changed(folded, impact=(), message="`b` is large.")
     assert merged(grouped([changed(best, impact=(gain,)), same])[0]).impact == (gain,)
+
+
+def named(rule: str, name: str, confidence: float, last: int = 0) -> Proposal:
+    return changed(proposal(rule, 5, confidence, last), name=name)
+
+
+def test_the_lack_of_a_removed_measure_is_said_once() -> None:
+    workers = [named("PTO1", "workers-removed", 0.8), named("PTO2", "loader-without-workers", 0.7, 7)]
+    pinning = [named("PTO3", "pinning-removed", 0.6), named("PTO4", "loader-without-pinning", 0.5, 7)]
+    (group,) = grouped([*pinning, *workers])
+    said = {place.rule: place.message for place in merged(group).also}
+    assert said == {"PTO2": "", "PTO3": "PTO3 at 5", "PTO4": "The same as PTO3 says of it."}

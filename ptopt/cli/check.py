@@ -25,7 +25,6 @@ from ptopt.cli.options import (
 )
 from ptopt.cli.output import fixed_rules, limited, path_from_here, report, write
 from ptopt.cli.profile import Kept, profile_option, runs_in, weighed_with
-from ptopt.pathkind import is_notebook
 
 if TYPE_CHECKING:
     from ptopt.change import ChangedFile
@@ -106,9 +105,8 @@ def check(
     result = review_with(model, kept(files), config=config, **how)
     result = weighed_with(runs, kept, result, None, config, **how)
     same = [] if baseline is None else ["--baseline", str(baseline)]
-    if paths != (Path("."),) and len(paths) <= _NAMED and stdin is None:
-        same += map(str, paths)
-    report(limited(result, output.budget, skipped), output, settings, root, same)
+    named = paths != (Path("."),) and len(paths) <= _NAMED and stdin is None
+    report(limited(result, output.budget, skipped), output, settings, root, same, paths if named else ())
 
 
 def _write_baseline(paths: Sequence[Path], place: Path, settings: Settings) -> None:
@@ -177,6 +175,7 @@ def _add_suppressions(
 def _named(file: ChangedFile, left: Sequence[Finding], shown: Callable[[str], str]) -> list[str]:
     """A line for each place of the file that is left, with the rules there."""
     from ptopt.findings import Review
+    from ptopt.pathkind import is_notebook
     from ptopt.report.text import one_line, where
     from ptopt.source.notebook import cell_lines
 

@@ -12,7 +12,6 @@ from ptopt.cli.group import user_errors
 from ptopt.cli.options import Settings
 from ptopt.cli.output import write
 from ptopt.cli.settings import load
-from ptopt.pathkind import PYTHON
 
 if TYPE_CHECKING:
     from ptopt.config import Config
@@ -77,6 +76,8 @@ def _configuration(path: Path, file: Path | None) -> Config:
             return load(root_of(path), Settings(config=file))[0]
         if not path.exists():
             raise click.ClickException(f"{path}: no such file or folder")
+        from ptopt.pathkind import PYTHON
+
         if path.suffix in (*PYTHON, ".pyi"):
             raise click.ClickException(
                 f"{path}: give a folder, or one configuration file (.ptopt.toml, pyproject.toml)"

@@ -17,13 +17,13 @@ from click.core import ParameterSource
 from ptopt.cli.files import progress, stream, write_to
 from ptopt.cli.options import Settings, Stdin, baseline_option, paths_options, settings_options
 from ptopt.cli.output import colored, fixed_rules, name_broken, path_from_here, write
-from ptopt.pathkind import is_notebook
 
 if TYPE_CHECKING:
     from ptopt.change import ChangedFile
     from ptopt.findings import Finding, NotReviewed, Review
     from ptopt.fixes import FixedFile, Spot
 
+_NAMED = 3  # paths in a hint
 _MOST_ROUNDS = 10  # of fixes that other fixes bring up
 
 
@@ -37,6 +37,7 @@ class _Outcome:
     more: list[Finding] = field(default_factory=list)  # fixed, too: what only other fixes brought up
     left: list[Finding] = field(default_factory=list)
     beside: int = 0  # places that were fixed and have another finding, which stood behind the first one
+    cured: int = 0  # other places that have no finding any more after these fixes
     hidden: int = 0  # places that the ranker left out
     lost: int = 0  # files that were not reviewed
     limit: int | None = None  # of the comments that a review of the change shows
@@ -82,6 +83,8 @@ def fix(
     comments = len(across_files(outcome.left))
     if outcome.limit is not None and comments > outcome.limit:
         same += ["--budget", str(comments)]  # else it does not show all that is said to be left
+    if base is None and named and stdin is None and len(paths) <= _NAMED:
+        same += map(str, paths)
     summary = _summary(outcome, diff, unsafe, shlex.join([*shows, *same]))
     click.echo(summary, err=diff or stdin is not None)
     if settings.exit_code:
@@ -213,6 +216,9 @@ def apply_fixes(
             here = _at(several, each.places)
             outcome.found += [] if number else several
             (outcome.more if number else outcome.fixed).extend(here)
+            if not number:
+                after_it = findings(result.rounds[1].before) if len(result.rounds) > 1 else remaining
+                outcome.cured += max(0, places_of(several) - places_of(here) - places_of(after_it))
             if len(result.rounds) == 1:
                 outcome.beside += max(0, places_of(remaining) + places_of(here) - places_of(several))
         outcome.files += 1
@@ -265,6 +271,8 @@ def _done(outcome: _Outcome, diff: bool) -> str:
         return "Nothing to fix"
     fixed, found = across_files(outcome.fixed), across_files(outcome.found)
     several = f"{count(len(fixed), 'finding')} at {places_of(fixed):,} of {count(places_of(found), 'place')}"
+    if outcome.cured:
+        several += f", which cures {outcome.cured:,} more,"
     amount = several if _in_places(outcome) else counted(fixed)
     more = f", and {counted(across_files(outcome.more))} that these fixes brought up" if outcome.more else ""
     return f"{'Would fix' if diff else 'Fixed'} {amount} in {count(outcome.files, 'file')}{more}"
@@ -303,6 +311,7 @@ def _write_diff(result: FixedFile) -> None:
     """A patch in the bytes of the file, of a notebook one for each cell; on a terminal in colour, with control characters as
     escapes.
     """
+    from ptopt.pathkind import is_notebook
     from ptopt.report.text import visible
     from ptopt.source.decode import decode_python
 
@@ -320,6 +329,8 @@ def _write_diff(result: FixedFile) -> None:
 
 def _versions(result: FixedFile) -> Iterator[tuple[str, bytes, bytes]]:
     """What is compared: the file, or each cell that was changed in a notebook, with its name."""
+    from ptopt.pathkind import is_notebook
+
     if not is_notebook(result.path):
         yield result.path, result.before, result.after
         return

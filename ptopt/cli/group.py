@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -24,7 +24,11 @@ class Group(click.Group):
             code = super().main(*args, **extra)
         except click.UsageError as error:
             text = " ".join(error.format_message().split())
-            where = error.ctx.command_path if error.ctx is not None else "ptopt"
+            where = (
+                error.ctx.command_path
+                if error.ctx is not None
+                else self._named(args[0] if args else extra.get("args"))
+            )
             click.echo(f"ptopt: error: {text.rstrip('.')}; see `{where} --help`", err=True)
             code = 2
         except click.ClickException as error:
@@ -46,6 +50,17 @@ class Group(click.Group):
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - the reader is gone; Python flushes at exit
             code = 1
         sys.exit(code if isinstance(code, int) else 0)
+
+    def _named(self, args: Sequence[str] | None) -> str:
+        """The command that the arguments name; an option that lacks its value does not tell where it was read."""
+        command: click.Command = self
+        path = "ptopt"
+        for arg in sys.argv[1:] if args is None else args:
+            if not isinstance(command, click.Group) or arg not in command.commands:
+                break
+            command = command.commands[arg]
+            path += f" {arg}"
+        return path
 
 
 @contextmanager

@@ -14,6 +14,7 @@ import click
 from ptopt.cli.group import user_errors
 
 FORMATS = ("terminal", "concise", "json", "sarif", "github", "gitlab", "rdjson", "markdown")
+_EXPLAINED = ("terminal", "json")  # they show what a finding was weighed by; JSON always
 _STDIN = Path("-")
 
 
@@ -189,6 +190,9 @@ def output_options(command: Callable[..., None]) -> Callable[..., None]:
             raise click.UsageError("--quiet cannot be combined with --verbose")
         if statistics and format_ != "terminal":
             raise click.UsageError(f"--statistics cannot be combined with --format {format_}")
+        if explain and (statistics or format_ not in _EXPLAINED):
+            other = "--statistics" if statistics else f"--format {format_}"
+            raise click.UsageError(f"--explain cannot be combined with {other}")
         shown = "statistics" if statistics else format_
         command(output=Output(shown, output, budget, explain, verbose, show_suppressed, quiet), **rest)
 

@@ -21,17 +21,22 @@ _NAMED = 3  # files in a hint
 
 
 def report(
-    result: Review, output: Output, settings: Settings, root: Path, fix_arguments: Sequence[str] = ()
+    result: Review,
+    output: Output,
+    settings: Settings,
+    root: Path,
+    fix_arguments: Sequence[str] = (),
+    paths: Sequence[Path] = (),
 ) -> None:
     """Write the review. `root` is where its paths start; people and editors see them from the current folder on.
 
-    `fix_arguments` are those with which `ptopt fix` looks at the same code.
+    `fix_arguments`, and the `paths` behind them, are those with which `ptopt fix` looks at the same code.
     """
     import dataclasses
 
     from ptopt.report import render
 
-    same = [*settings.arguments(), *fix_arguments]
+    same = [*settings.arguments(), *fix_arguments, *map(str, paths)]
     result = dataclasses.replace(result, fix_arguments=shlex.join(same))
     here = _from_here(result, root)
     if output.format in ("terminal", "concise", "statistics"):
@@ -49,7 +54,7 @@ def report(
     if settings.exit_code:
         name_broken(here.not_reviewed)
         if (result.findings or result.over_limit) and not output.quiet:
-            _name_unsafe_fixes(here, settings, fix_arguments)
+            _name_unsafe_fixes(here, settings, fix_arguments, paths)
         if result.findings or result.over_limit or any(item.syntax_error for item in result.not_reviewed):
             click.get_current_context().exit(1)
 
@@ -78,7 +83,9 @@ def _count_rest(result: Review) -> None:
         click.echo(" ".join(rest), err=True)
 
 
-def _name_unsafe_fixes(result: Review, settings: Settings, fix_arguments: Sequence[str]) -> None:
+def _name_unsafe_fixes(
+    result: Review, settings: Settings, fix_arguments: Sequence[str], paths: Sequence[Path]
+) -> None:
     """How to apply what is left to fix, on stderr, where none of it is safe: `ptopt fix` alone would do nothing."""
     from ptopt.findings import Safety
     from ptopt.report.text import count, fix_command
@@ -88,7 +95,11 @@ def _name_unsafe_fixes(result: Review, settings: Settings, fix_arguments: Sequen
     if not files or any(safety is Safety.SAFE for _, safety in fixes):
         return
     named, rest = result.fix_arguments, ""
-    if not fix_arguments:  # which say where
+    if paths:  # those that have something to fix
+        there = [Path(os.path.abspath(file)) for file in files]
+        within = [path for path in paths if any(f.is_relative_to(os.path.abspath(path)) for f in there)]
+        named = shlex.join([*settings.arguments(), *fix_arguments, *map(str, within or paths)])
+    elif not fix_arguments:  # which say where
         named = shlex.join([*settings.arguments(), *files[:_NAMED]])
         rest = f", and {count(len(files) - _NAMED, 'other file')}" if len(files) > _NAMED else ""
     click.echo(f"`{fix_command(named, unsafe=True)}` applies fixes that state an assumption{rest}.", err=True)

@@ -42,7 +42,7 @@ def rules(format_: str, docs: Path | None) -> None:
         write(rulelist.as_table(known, width(), colored()))
 
 
-@click.command()
+@click.command(short_help="Show the documentation of rules.")
 @click.argument("rules", metavar="RULE...", nargs=-1, required=True, shell_complete=_complete_rule)
 @click.option(
     "--format", "format_", type=click.Choice(("terminal", "markdown")), default="terminal", show_default=True

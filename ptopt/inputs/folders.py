@@ -19,7 +19,10 @@ SKIPPED_FOLDERS = frozenset({"node_modules", "__pycache__", "build", "dist", "si
 _ENVIRONMENT_MARKS = frozenset({"pyvenv.cfg", "conda-meta"})
 NOT_UTF8 = "the file name is not UTF-8"
 _OTHER = "not Python, a notebook or a configuration"
-_UNKNOWN = "no configuration of training, serving, an image or a workflow"
+_UNKNOWN = (
+    "not recognised as a configuration of Hugging Face trainers, axolotl, LLaMA-Factory, torchtune, Hydra, Lightning, "
+    "DeepSpeed, accelerate, vLLM, Docker, Compose, Kubernetes or GitHub workflows"
+)
 _WALKED_THOUGH_HIDDEN = frozenset({".github"})  # workflows
 
 

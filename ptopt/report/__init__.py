@@ -36,7 +36,7 @@ def render(
     """The review in the format `name`, a key of `FORMATS`.
 
     `width` (columns), `color`, `explain` and `verbose` are for the terminal (statistics take the first and the last);
-    `suppressed` puts findings that a comment silences into SARIF and on the terminal. With `quiet` the terminal, concise lines
+    `suppressed` puts findings that a comment silences into SARIF, on the terminal, and into the lines of `concise` and `github`. With `quiet` the terminal, concise lines
     and statistics hold the findings alone. Formats that always have them, or never, take no notice.
     """
     if review.disk_lines and name not in _BY_CELL:
@@ -57,8 +57,8 @@ def render(
     elif name == "statistics":
         text = module.render(review, width=width, verbose=verbose, suppressed=suppressed, quiet=quiet)
     elif name == "concise":
-        text = module.render(review, quiet=quiet)
-    elif name == "sarif":
+        text = module.render(review, quiet=quiet, suppressed=suppressed)
+    elif name in ("sarif", "github"):
         text = module.render(review, suppressed=suppressed)
     else:
         text = module.render(review)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from ptopt.findings import Review, Span
+from ptopt.findings import Finding, Review, Span
 from ptopt.report.text import count, left_out_lines, one_line, outcome, unused, visible, where, with_cells
 
 
-def render(review: Review, *, quiet: bool = False) -> str:
+def render(review: Review, *, quiet: bool = False, suppressed: bool = False) -> str:
     messages: defaultdict[tuple[str, Span], dict[str, list[str]]] = defaultdict(dict)
     for finding in review.findings:
         for place in finding.places():
@@ -23,11 +23,13 @@ def render(review: Review, *, quiet: bool = False) -> str:
     for (path, span), there in sorted(messages.items(), key=lambda item: (visible(item[0][0]), item[0][1])):
         said = "; ".join(f"{', '.join(rules)}: {message}" for message, rules in there.items())
         lines.append(f"{where(review, path, Span(span.start, span.start))}: {said}")
-    return "".join(f"{line}\n" for line in (lines if quiet else [*lines, *_rest(review)]))
+    return "".join(f"{line}\n" for line in (lines if quiet else [*lines, *_rest(review, suppressed)]))
 
 
-def _rest(review: Review) -> list[str]:
+def _rest(review: Review, suppressed: bool) -> list[str]:
     rest = [f"{outcome(review)}."]
+    if suppressed:
+        rest += [_suppressed(review, finding) for finding in review.suppressed]
     if review.left_out is not None:
         rest.append("; ".join(left_out_lines(review.left_out)) + ".")
     if len(review.not_reviewed) == 1:
@@ -40,3 +42,9 @@ def _rest(review: Review) -> list[str]:
         for u in review.unused_suppressions
     ]
     return rest
+
+
+def _suppressed(review: Review, finding: Finding) -> str:
+    lines = with_cells(review, finding.path, f"line {finding.span.start}")
+    reason = f" ({one_line(finding.excuse)})" if finding.excuse else ""
+    return f"{visible(finding.path)}, {lines}: suppressed {finding.rule} {one_line(finding.name)}{reason}."

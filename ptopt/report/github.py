@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ptopt.findings import Review
+from ptopt.findings import Finding, Review
 from ptopt.report.plain import plain_message
 from ptopt.report.text import MODEL_AWAY, count, headline, is_minor, one_line, place, visible
 
 
-def render(review: Review) -> str:
+def render(review: Review, *, suppressed: bool = False) -> str:
     out = []
     for finding in review.findings:
         properties = {
@@ -23,12 +23,19 @@ def render(review: Review) -> str:
         plain_line(f"Not shown (comment limit reached): {f.rule} at {place(f.path, f.span)}")
         for f in review.over_limit
     ]
+    if suppressed:
+        out += [plain_line(f"Suppressed: {_excused(finding)}") for finding in review.suppressed]
     if review.not_reviewed:
         out.append(f"Not reviewed: {count(len(review.not_reviewed), 'file')}")
     if review.model is not None and review.model.note:
         out.append(MODEL_AWAY)
     out.append(f"{headline(review)}.")
     return "\n".join(out) + "\n"
+
+
+def _excused(finding: Finding) -> str:
+    reason = f" ({finding.excuse})" if finding.excuse else ""
+    return f"{finding.rule} at {place(finding.path, finding.span)}{reason}"
 
 
 def plain_line(text: str) -> str:

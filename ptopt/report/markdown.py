@@ -12,6 +12,7 @@ from ptopt.report.patch import fix_diff, fix_hunks
 from ptopt.report.places import other_places
 from ptopt.report.text import (
     MODEL_AWAY,
+    SHOWS_ALL,
     assumed,
     code_fence,
     code_span,
@@ -39,7 +40,9 @@ def render(review: Review) -> str:
     for finding in review.findings:
         blocks += _finding(review, finding)
     if review.left_out is not None:
-        blocks.append(markdown_text("; ".join(left_out_lines(review.left_out)) + "."))
+        why, how = left_out_lines(review.left_out)
+        flags, shows, total = how.partition(SHOWS_ALL)
+        blocks.append(f"{markdown_text(why)}; {code_span(flags)}{shows}{markdown_text(total)}.")
     blocks += _details(
         f"{count(len(review.over_limit), 'finding')} not shown (comment limit reached)",
         [
@@ -51,6 +54,7 @@ def render(review: Review) -> str:
         f"{count(places_of(review.suppressed), 'place')} suppressed",
         [
             f"{code_span(where(review, f.path, f.span))} {f.rule} {markdown_text(f.name)}"
+            f"{f': {markdown_text(f.excuse)}' if f.excuse else ''}"
             for f in review.suppressed
         ],
     )

@@ -55,13 +55,15 @@ def render(review: Review, *, suppressed: bool = False) -> str:
         "invocations": [{"executionSuccessful": True, "toolExecutionNotifications": notifications}],
         "results": [
             *(_result(review, f, ids.index(f.rule)) for f in review.findings),
-            *(
-                {**_result(review, f, ids.index(f.rule)), "suppressions": [{"kind": "inSource"}]}
-                for f in silenced
-            ),
+            *({**_result(review, f, ids.index(f.rule)), "suppressions": [_suppression(f)]} for f in silenced),
         ],
     }
     return json.dumps({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2) + "\n"
+
+
+def _suppression(finding: Finding) -> dict[str, str]:
+    said = {"justification": _message(one_line(finding.excuse))} if finding.excuse else {}
+    return {"kind": "inSource", **said}
 
 
 def _rule(finding: Finding) -> dict[str, Any]:

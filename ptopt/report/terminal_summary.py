@@ -14,8 +14,10 @@ from ptopt.report.text import (
     MODEL_AWAY,
     count,
     left_out_lines,
+    named,
     one_line,
     outcome,
+    suppressed_line,
     unused,
     visible,
     where,
@@ -48,18 +50,18 @@ def summary(
         yield indented(one_line(review.model.note))
     elif review.dropped:
         yield Text(f"{count(len(review.dropped), 'finding')} of the rules dropped by the model.", "dim")
+    for finding in review.over_limit:
+        yield indented(_named(review, finding))
+    if review.over_limit:
+        yield indented(f"--budget {len(review.findings) + len(review.over_limit)} shows them in full")
     if review.left_out is not None:
         why, how = left_out_lines(review.left_out)
         yield Text(f"{why}.", "dim")
         yield indented(how)
-    for finding in review.over_limit:
-        yield indented(_named(review, finding))
-    if review.over_limit and review.left_out is None:
-        yield indented(f"--budget {len(review.findings) + len(review.over_limit)} shows them in full")
     if suppressed and review.suppressed:
         yield Text("Suppressed:", "dim")
         for finding in review.suppressed:
-            yield indented(_named(review, finding))
+            yield indented(suppressed_line(review, finding))
     if verbose and review.reviewed:
         yield Text("Reviewed:", "dim")
         yield from map(indented, map(visible, review.reviewed))
@@ -77,7 +79,7 @@ def summary(
 
 
 def _named(review: Review, finding: Finding) -> str:
-    return f"{where(review, finding.path, finding.span)}  {finding.rule} {one_line(finding.name)}"
+    return named(finding, where(review, finding.path, finding.span))
 
 
 def _not_reviewed(

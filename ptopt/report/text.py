@@ -66,6 +66,7 @@ _ALONE = {
     "waits:none other": ("nothing else waits beside it", "not known to be the only wait"),
     "trips:few": ("the loop goes round a few times", "not known to be a short loop"),
 }  # fmt: skip
+SHOWS_ALL = " shows all: "  # between the options that show what was left out, and how much that is
 _ZERO_WIDTH = "&#8203;"
 _SPACES = "\u3000"  # the wide space of Chinese and Japanese text
 # Characters that Python calls printable and nobody sees: fillers, joiners, and all but the two variation selectors
@@ -233,17 +234,19 @@ def headline(review: Review) -> str:
     files = count(review.files_reviewed, "file")
     if not review.findings and not review.over_limit:
         return f"No performance findings in {files}"
-    having = len({path for path, _ in lines_of(review.findings or review.over_limit)})
+    counts = review.findings or review.over_limit  # all of them, where none is shown
+    having = len({path for path, _ in lines_of(counts)})
     of = "" if having == review.files_reviewed else f"{having:,} of "
-    apart = ", each rule and place by itself," if review.apart else ""
-    return f"{counted(review.findings, 'performance finding')}{apart} in {of}{files}"
+    apart = " (not grouped)" if review.apart else ""
+    return f"{counted(counts, 'performance finding')}{apart} in {of}{files}"
 
 
 def outcome(review: Review) -> str:
     """The headline with what was compared, and how many findings are not shown or can be fixed; without the full stop."""
     facts = [headline(review) + (f" ({one_line(review.compared)})" if review.compared else "")]
     if review.over_limit:
-        facts.append(f"{len(review.over_limit):,} not shown (comment limit reached)")
+        number = f"{len(review.over_limit):,} not" if review.findings else "none"
+        facts.append(f"{number} shown (comment limit reached)")
     if review.in_baseline:
         facts.append(f"{count(places_of(review.in_baseline), 'place')} in the baseline")
     if review.suppressed:
@@ -252,6 +255,16 @@ def outcome(review: Review) -> str:
     if safe:
         facts.append(f"{safe:,} with a safe fix (`{fix_command(review.fix_arguments)}`)")
     return ", ".join(facts)
+
+
+def named(finding: Finding, at: str) -> str:
+    return f"{at}  {finding.rule} {one_line(finding.name)}"
+
+
+def suppressed_line(review: Review, finding: Finding) -> str:
+    """A finding that a comment silences, with the reason that the comment gives."""
+    reason = f"  {one_line(finding.excuse)}" if finding.excuse else ""
+    return f"{named(finding, where(review, finding.path, finding.span))}{reason}"
 
 
 def fix_command(arguments: str, unsafe: bool = False) -> str:
@@ -285,7 +298,7 @@ def left_out_lines(left: LeftOut) -> tuple[str, str]:
     total = _at_places(left.all_findings, left.all_places)
     number = count(sum(left.places.values()), "place")
     several = " (a place can miss several)" if left.also else ""
-    return f"{number} left out: {reasons}{several}", f"{flags} shows all: {total}"
+    return f"{number} left out: {reasons}{several}", f"{flags}{SHOWS_ALL}{total}"
 
 
 def missed_line(finding: Finding, least: Mapping[Condition, float]) -> str:
@@ -382,9 +395,14 @@ def unused(item: UnusedSuppression) -> str:
     return ", ".join(
         one_line(code)
         if code.lower() in ours
-        else f"unknown rule {one_line(code)}{did_you_mean(code, known)}"
+        else f"unknown rule {one_line(code)}{_in_brackets(did_you_mean(code, known))}"
         for code in item.codes
     )
+
+
+def _in_brackets(asked: str) -> str:
+    """A question that stands within a sentence."""
+    return f" ({asked.removeprefix(', ')})" if asked else ""
 
 
 def did_you_mean(text: str, known: Iterable[str]) -> str:
@@ -417,7 +435,7 @@ def weighed(finding: Finding) -> str:
     parts = [] if finding.right is None else [f"true {finding.right:.2f}"]
     proved = finding.stated is not None and finding.stated >= TEXTBOOK
     case = (
-        ", the least that a textbook case of its rule gets"
+        " (raised to the minimum of a textbook case)"
         if proved and finding.confidence == TEXTBOOK_WORTH
         else ""
     )

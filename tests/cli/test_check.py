@@ -164,7 +164,10 @@ def test_a_failure_names_the_unsafe_fixes_where_there_are_no_others(
     assert run("check", "train.py").stderr == ""
     failed = run("check", "--exit-code", "train.py")
     assert failed.exit_code == 1
-    assert failed.stderr == "`ptopt fix --unsafe train.py` applies fixes that state an assumption.\n"
+    hint = "`ptopt fix --unsafe train.py` applies fixes that state an assumption.\n"
+    assert failed.stderr == hint
+    (tree / "other.py").write_text("import torch\n")
+    assert run("check", "--exit-code", "other.py", "train.py").stderr == hint, "only what has one"
 
 
 def test_a_failed_review_names_the_fix_of_what_it_shows(

@@ -129,3 +129,25 @@ def test_the_package_runs_as_a_module(tree: Path) -> None:
     done = subprocess.run(module, capture_output=True, check=True)
     assert done.stdout == command("check", tree / "ops.py", "--format", "json").stdout
     assert findings(run("check", tree / "ops.py", "--format", "json"))
+
+
+@pytest.mark.parametrize("option", ["--select", "--config", "--format", "--write-baseline"])
+def test_an_option_without_its_value_names_the_help_of_its_command(option: str) -> None:
+    result = run("check", option)
+    assert result.exit_code == 2
+    assert (
+        result.stderr == f"ptopt: error: Option '{option}' requires an argument; see `ptopt check --help`\n"
+    )
+    assert run("config", "show", "--config").stderr.endswith("see `ptopt config show --help`\n")
+
+
+def test_the_list_of_commands_cuts_no_sentence() -> None:
+    assert "..." not in run("--help").stdout.partition("Commands:")[2]
+
+
+@pytest.mark.parametrize("name", ["concise", "github", "gitlab", "markdown", "sarif", "rdjson"])
+def test_what_cannot_explain_says_so(name: str, tree: Path) -> None:
+    result = run("check", tree, "--explain", "--format", name)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"--explain cannot be combined with --format {name}; see `ptopt check --help`" in result.stderr
+    assert run("check", tree, "--explain", "--format", "json").exit_code == 0

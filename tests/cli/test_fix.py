@@ -26,7 +26,7 @@ def test_fix_writes_the_safe_fixes_once(tree: Path) -> None:
     assert "ops.py: 2 × PTO407 log-of-softmax\n" in result.stdout
     assert result.stdout.endswith(
         "Fixed 1 finding at 2 places in 1 file; 1 finding left, 1 with an unsafe fix (`--unsafe`), "
-        "2 files not reviewed, see `ptopt check`.\n"
+        f"2 files not reviewed, see `ptopt check {tree}`.\n"
     )
     after = OPS.replace("torch.log(torch.softmax(x, dim=-1))", "torch.log_softmax(x, dim=-1)")
     after = after.replace("torch.log(torch.softmax(x, dim=1))", "torch.log_softmax(x, dim=1)")
@@ -34,10 +34,13 @@ def test_fix_writes_the_safe_fixes_once(tree: Path) -> None:
     assert stat.S_IMODE((tree / "ops.py").stat().st_mode) == 0o755
     assert (tree / "train.py").read_text() == TRAIN
     assert sorted(p.name for p in tree.iterdir()) == ["link.py", "ops.py", "tests", "train.py"]
-    rest = "1 finding left, 1 with an unsafe fix (`--unsafe`), 2 places left out (`--min-confidence 0`), 2 files not reviewed, see `ptopt check`"
+    rest = (
+        "1 finding left, 1 with an unsafe fix (`--unsafe`), 2 places left out (`--min-confidence 0`), "
+        f"2 files not reviewed, see `ptopt check {tree}`"
+    )
     assert run("fix", tree).stdout == f"Nothing to fix; {rest}.\n"
     same = run("fix", tree, "--min-confidence", "0.1", "--ignore", "PTO101,sync").stdout
-    assert same.endswith("see `ptopt check --ignore PTO101,sync --min-confidence 0.1`.\n")
+    assert same.endswith(f"see `ptopt check --ignore PTO101,sync --min-confidence 0.1 {tree}`.\n")
 
 
 def test_fix_unsafe(tree: Path) -> None:
@@ -173,7 +176,9 @@ def test_the_diff_of_a_fix_has_the_bytes_of_the_file(tmp_path: Path) -> None:
 
 def test_fix_tells_how_many_files_it_could_not_read(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("import torch\ntorch.log(torch.softmax(\n")
-    assert run("fix", tmp_path).stdout == "Nothing to fix; 1 file not reviewed, see `ptopt check`.\n"
+    assert run("fix", tmp_path).stdout == (
+        f"Nothing to fix; 1 file not reviewed, see `ptopt check {tmp_path}`.\n"
+    )
 
 
 def test_what_appears_only_after_a_fix_is_fixed_in_the_same_run(tmp_path: Path) -> None:
@@ -363,6 +368,27 @@ def test_check_fixes_what_fix_fixes_and_reports_what_is_left(tree: Path) -> None
     assert "total += loss.detach()" in (tree / "train.py").read_text()
     again = command("check", tree, "--fix", "--exit-code")
     assert again.returncode == 0 and again.stderr.decode() == "Nothing to fix.\n"
+
+
+def test_places_that_a_fix_elsewhere_cures_are_said(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The workers that the fix of the call writes are those that the change took out, on another line."""
+    monkeypatch.chdir(checkout)
+    loader = (
+        "    loader = DataLoader(\n        dataset,\n        num_workers=4,\n        batch_size=8,\n    )\n"
+    )
+    code = TRAIN.replace("import nn\n", "import nn\nfrom torch.utils.data import DataLoader\n")
+    code = code.replace("model, loader,", "model, dataset,").replace(
+        "    total = 0.0\n", f"{loader}    total = 0.0\n"
+    )
+    (checkout / "train.py").write_text(code)
+    subprocess.run(
+        ["git", "-c", "user.name=a", "-c", "user.email=a@example.org", "commit", "-qam", "x"], check=True
+    )
+    (checkout / "train.py").write_text(code.replace("num_workers=4", "num_workers=0"))
+    same = ("--base", "HEAD", "--min-confidence", "0", "--select", "PTO301,PTO956")
+    assert "1 performance finding at 2 places" in unwrapped(run("review", *same))
+    done = run("fix", "--unsafe", *same).stdout
+    assert done.endswith("Fixed 1 finding at 1 of 2 places, which cures 1 more, in 1 file.\n")
 
 
 @pytest.mark.parametrize(

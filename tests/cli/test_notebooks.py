@@ -88,7 +88,8 @@ def test_fixes_are_written_into_the_cells(notebook: Path) -> None:
     assert "No newline" not in shown.stdout.decode()
     assert run("fix", notebook).stdout == (
         "nb.ipynb: 2 × PTO407 log-of-softmax\n"
-        "Fixed 1 finding at 2 places in 1 file; 1 finding left, 1 with an unsafe fix (`--unsafe`), see `ptopt check`.\n"
+        "Fixed 1 finding at 2 places in 1 file; 1 finding left, 1 with an unsafe fix (`--unsafe`), "
+        f"see `ptopt check {notebook}`.\n"
     )
     after = before.replace("torch.log(torch.softmax(x, dim=-1))", "torch.log_softmax(x, dim=-1)")
     after = after.replace("torch.log(torch.softmax(x, dim=1))", "torch.log_softmax(x, dim=1)")

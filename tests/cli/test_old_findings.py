@@ -39,7 +39,7 @@ def test_a_baseline_leaves_new_findings(tree: Path) -> None:
     fixed = run("fix", tree, "--baseline", baseline)
     assert (
         fixed.stdout.splitlines()[-1]
-        == f"Fixed 1 finding in 1 file; 1 file not reviewed, see `ptopt check --baseline {baseline}`."
+        == f"Fixed 1 finding in 1 file; 1 file not reviewed, see `ptopt check --baseline {baseline} {tree}`."
     )
     assert (tree / "ops.py").read_text() == moved.replace(
         "torch.log(torch.softmax(x, 2))", "torch.log_softmax(x, 2)"
@@ -96,7 +96,7 @@ def test_a_suppression_of_an_unknown_rule_is_reported(tree: Path) -> None:
         TRAIN.replace("loss.item()", "loss.item()  # ptopt: ignore[item-every-stp]")
     )
     assert (
-        "train.py:13  unknown rule item-every-stp, did you mean item-every-step" in run("check", tree).stdout
+        "train.py:13  unknown rule item-every-stp (did you mean item-every-step" in run("check", tree).stdout
     )
 
 
@@ -128,3 +128,30 @@ def test_what_was_suppressed_and_what_is_suppressed_are_counted_alike(tmp_path: 
     assert sum(map(int, re.findall(r"(\d+) × ", done))) == int(of[1]) > int(of[2])
     said = run("check", tmp_path, "--min-confidence", "0").stdout
     assert f"No performance findings in 1 file, {of[2]} places suppressed." in said
+
+
+def test_suppressed_findings_are_listed_with_their_reason(tree: Path) -> None:
+    code = TRAIN.replace(
+        "loss.item()\n", "loss.item()  # ptopt: ignore[item-every-step] needed to stop early\n"
+    )
+    (tree / "train.py").write_text(code)
+    same = ("check", tree / "train.py", "--show-suppressed")
+    assert "train.py:13  PTO101 item-every-step  needed to stop early\n" in run(*same).stdout
+    line = "train.py, line 13: suppressed PTO101 item-every-step (needed to stop early).\n"
+    assert line in run(*same, "--format", "concise").stdout
+    assert (
+        "Suppressed: PTO101 at train.py:13 (needed to stop early)\n"
+        in run(*same, "--format", "github").stdout
+    )
+    assert '"justification": "needed to stop early"' in run(*same, "--format", "sarif").stdout
+    assert "suppressed PTO101" not in run(*same[:2], "--format", "concise").stdout
+
+
+def test_a_limit_of_none_counts_what_it_hides(tree: Path) -> None:
+    said = run("check", tree, "--budget", "0").stdout
+    assert "2 performance findings at 3 places in 2 files, none shown (comment limit reached)" in " ".join(
+        said.split()
+    )
+    assert not said.startswith("0 ")
+    first, _, second = run("check", tree, "--budget", "0").stdout.partition("shows them in full")
+    assert "--budget 2" in first and "left out" in second

@@ -117,4 +117,6 @@ def test_configurations_are_found_and_data_is_not_read(tmp_path: Path) -> None:
 def test_a_named_file_that_configures_nothing_is_not_passed_over(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("a: 1\n")
     (found,) = change_from_paths([tmp_path / "a.yaml"], tmp_path, wants=lambda name: True)
-    assert isinstance(found, NotReviewed) and "no configuration of training" in found.reason
+    assert (
+        isinstance(found, NotReviewed) and "not recognised as a configuration of Hugging Face" in found.reason
+    )

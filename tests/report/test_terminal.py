@@ -175,8 +175,8 @@ def test_a_suppression_of_an_unknown_rule_names_the_nearest(silent: Review) -> N
         UnusedSuppression("a.py", 2, ("zzz",)),
     )
     text = render("terminal", dataclasses.replace(silent, unused_suppressions=comments))
-    assert "\n  a.py:1  unknown rule item-every-stp, did you mean item-every-step?, PTO101\n" in text
-    assert "?, PTO101\n" in text
+    assert "\n  a.py:1  unknown rule item-every-stp (did you mean item-every-step?), PTO101\n" in text
+    assert "?), PTO101\n" in text
     assert text.endswith("\n  a.py:2  unknown rule zzz\n")
 
 

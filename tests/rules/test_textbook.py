@@ -30,12 +30,14 @@ def evaluate(model, loader):
 """
 
 
-def comments(base: str, head: str, least: float | None = None) -> list[Finding]:
+def comments(base: str, head: str, least: float | None = None, *select: str) -> list[Finding]:
     lines = difflib.unified_diff(base.splitlines(True), head.splitlines(True), "a/train.py", "b/train.py")
     change = parse_diff("".join(lines).encode(), {"train.py": head.encode()}.get)
     return list(
         review_change(
-            change, config=Config.model_validate({"min-confidence": least}), facts=NO_FACTS
+            change,
+            config=Config.model_validate({"min-confidence": least, "select": select or ["ALL"]}),
+            facts=NO_FACTS,
         ).findings
     )
 
@@ -256,6 +258,12 @@ def test_a_change_switches_off_what_feeds_a_training(old: str, new: str, rule: s
     assert found.name == rule and found.right is not None and found.right >= 0.9
 
 
+def test_workers_lead_where_a_change_takes_out_pinning_too() -> None:
+    old = "num_workers=3,\n        pin_memory=True"
+    (found,) = comments(LOADED, LOADED.replace(old, "num_workers=0,\n        pin_memory=False"))
+    assert found.name == "workers-removed"
+
+
 def test_what_a_change_shows_is_true_although_it_is_no_comment() -> None:
     """Of pinning, where each copy waits anyway, and for an evaluation, readers said that it is true but trivial."""
     waits = LOADED.replace("non_blocking=True", "")
@@ -264,8 +272,22 @@ def test_what_a_change_shows_is_true_although_it_is_no_comment() -> None:
         (LOADED, "num_workers=1,\n        pin_memory=True", "num_workers=1,\n        pin_memory=False"),
     ):
         assert comments(base, base.replace(old, new)) == []
-        (found,) = comments(base, base.replace(old, new), least=0.0)
+        (found,) = comments(base, base.replace(old, new), 0.0, "regressions")
         assert found.family == "regressions" and found.right is not None and found.right >= 0.9
+
+
+@pytest.mark.parametrize(
+    ("update", "made"),
+    [
+        ("p.data = p.data * m + q.data * (1 - m)", "two temporary tensors, and a third for the result,"),
+        ("p.data.copy_(p.data * m + q.data * (1 - m))", "three temporary tensors"),
+    ],
+)
+def test_what_an_average_allocates_is_temporary_where_it_is_copied(update: str, made: str) -> None:
+    pairs = "for p, q in zip(teacher.parameters(), student.parameters()):"
+    code = f"import torch\n\n\ndef f(teacher, student, m):\n    {pairs}\n        {update}\n"
+    (found,) = proposed(code, "ema-update-allocates")
+    assert f"This makes {made} for each parameter" in found.message
 
 
 def test_losses_are_kept_with_their_graphs() -> None:

@@ -76,6 +76,20 @@ class LoaderWithoutPinning(Rule):
 
     VALID = (
         """
+        from torch.utils.data import DataLoader, TensorDataset
+
+        def encode(model, texts, device):
+            text_ids = []
+            for i in range(0, len(texts), 256):
+                tokens = model.tokenizer(texts[i : i + 256], return_tensors="pt").to(device)
+                text_ids.append(tokens.input_ids)
+            text_ids = torch.cat(text_ids, dim=0)
+            loader = DataLoader(TensorDataset(text_ids), batch_size=256)
+            for (part,) in loader:
+                feats = model.text_encoder(part)
+                print(feats.mean())
+        """,
+        """
         from torch.utils.data import DataLoader
 
         def to_device(items):

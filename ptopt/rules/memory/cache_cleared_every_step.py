@@ -42,11 +42,11 @@ _FOR_THAT = re.compile(
 
 
 class CacheClearedEveryStep(Rule):
-    """The memory cache or the garbage is cleared in code that runs again and again.
+    """Cached GPU memory is released, or garbage collected, in code that runs again and again.
 
     ## What it does
-    Finds `empty_cache()` and `gc.collect()` on every training step, in loops over batches, images, layers or epochs, and in
-    functions that are called from there, unless a condition makes them rare.
+    Finds `empty_cache()` and `gc.collect()` on every training step, in loops over batches, images or layers, and in functions
+    that are called from there, unless a condition makes them rare. Once an epoch is left alone: that costs nothing.
 
     ## Why it is slow
     `empty_cache()` waits for the GPU and gives memory back that the next allocation must ask the driver for again.
@@ -128,6 +128,14 @@ x, w = torch.randn(256, 1024), torch.randn(1024, 1024)
                     return validate(model, size)
                 except RuntimeError:
                     size //= 2
+        """,
+        """
+        for epoch in range(epochs):
+            for batch in loader:
+                model(batch.cuda()).loss.backward()
+                optimizer.step()
+            evaluate(model)
+            torch.cuda.empty_cache()
         """,
         """
         def forward(self, views):
@@ -245,7 +253,7 @@ x, w = torch.randn(256, 1024), torch.randn(1024, 1024)
         average = _averaging(node, file)
         frequency = average or file.frequencies.of(node)
         looped = next(file.index.loops_of(node), None) is not None
-        if frequency.often is Often.RARELY or (frequency.often is Often.ONCE and not looped):
+        if frequency.often in (Often.RARELY, Often.EPOCH) or (frequency.often is Often.ONCE and not looped):
             return
         function = file.index.function_of(node)
         unknown = frequency.often is Often.UNKNOWN

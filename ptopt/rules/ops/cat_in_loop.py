@@ -163,6 +163,14 @@ class CatInLoop(Rule):
         ),
         Invalid(
             """
+            feats = []
+            for batch in loader:
+                out = model(batch)
+                feats = torch.cat([feats, out.cpu()]) if len(feats) else out.cpu()  # !
+            """
+        ),
+        Invalid(
+            """
             edges = torch.tensor([], dtype=torch.long)
             for begin in edge_index.t():
                 for end in neighbours(begin):
@@ -258,10 +266,10 @@ def joined_parts(value: ast.expr, file: SourceFile) -> tuple[ast.Call | None, li
 
 
 def _joining(value: ast.expr) -> ast.Call | None:
-    """The call of `x = cat(...)`, and of `x = y if x is None else cat(...)`."""
-    if isinstance(value, ast.IfExp):
-        value = value.orelse if isinstance(value.orelse, ast.Call) else value.body
-    return value if isinstance(value, ast.Call) else None
+    """The call of `x = cat(...)`, and of `x = y if x is None else cat(...)`, where `y` may be a call, too."""
+    sides = [value.orelse, value.body] if isinstance(value, ast.IfExp) else [value]
+    calls = [side for side in sides if isinstance(side, ast.Call)]
+    return next((call for call in calls if last_name(call.func) in _GROW), calls[0] if calls else None)
 
 
 def _parts(call: ast.Call) -> list[ast.expr]:

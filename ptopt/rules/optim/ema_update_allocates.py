@@ -164,9 +164,14 @@ result = teacher[0]
         integers = any(word in _walked(loop, file) for word in ("state_dict", "buffers("))
         if any("is_floating_point" in file.source(test) for test in _tests_above(node, file)):
             return  # what is left are integers, or they are left out already
+        made = (
+            "two temporary tensors, and a third for the result,"
+            if isinstance(node, ast.Assign)
+            else "three temporary tensors"
+        )
         yield Problem(
             node,
-            "This makes three temporary tensors for each parameter in every update. In place it needs none: "
+            f"This makes {made} for each parameter in every update. In place it needs none: "
             f"`{update}`{' (for floating-point entries)' if integers else ''}.",
             0.65 if integers else 0.72,
             (Evidence(loop.lineno, "the loop over the parameters"),),

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import re
 
-from ptopt.findings import TEXTBOOK
+from ptopt.findings import TEXTBOOK, Severity
 from ptopt.rules.base import Invalid
 from ptopt.rules.regressions._base import Loss, Regression
 from ptopt.rules.regressions._loaders import feeds_training, switched_off, training_file
@@ -15,6 +15,7 @@ class PinningRemoved(Regression):
 
     id = "PTO951"
     name = "pinning-removed"
+    severity = Severity.LOW  # as `loader-without-pinning`: what a change without workers costs is more
     triggers = ("oader", ".to(", ".cuda(")
     measure = re.compile(
         r"pin_memory\s*=\s*(?!False|None)\w[\w.]*|\.pin_memory\(\)|[\"']pin_memory[\"']\s*:\s*(?!False)\w+"

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ptopt.rules.shared.moves import Move, move_of
+from ptopt.rules.shared.ondevice import lies_on_device
 from ptopt.source.calls import last_name
 from ptopt.source.file import SourceFile, remembered
 from ptopt.source.index import FUNCTIONS, FunctionNode, own_nodes, walk
@@ -22,6 +23,7 @@ _LOADERS = frozenset(
         "monai.data.DataLoader",
     }
 )
+_OF_TENSORS = frozenset({"torch.utils.data.TensorDataset", "torch.utils.data.dataset.TensorDataset"})
 _HOOK = re.compile(r"dataloader|data_loader|get_loader|(make|build|create|get|prepare)\w*_(loader|data)s?$")
 _DEVICE = re.compile(r"(^|_)(device|gpu|cuda)$", re.I)
 _ITEM_METHODS = frozenset({"__getitem__", "__getitems__", "__iter__"})
@@ -105,10 +107,12 @@ def makes_device_items(loader: Loader, file: SourceFile) -> bool:
 
 
 def has_device_items(dataset: ast.expr, file: SourceFile) -> bool:
-    """Is the data set given a device, or does its class, in this file or another, move items there?"""
+    """Is the data set given a device or tensors that lie on one, or does its class, in this file or another, move items there?"""
     made = _unwrapped(dataset, file)
     if made is None:
         return False
+    if _is_of_tensors(made, file):
+        return any(lies_on_device(tensor, file) for tensor in made.args)
     given = [*(last_name(arg) for arg in made.args), *(keyword.arg or "" for keyword in made.keywords)]
     if any(_DEVICE.search(name) for name in given):
         return True
@@ -133,10 +137,15 @@ def _unwrapped(dataset: ast.expr, file: SourceFile) -> ast.Call | None:
             value = binding.value if binding is not None and binding.kind in ("assign", "unpack") else None
         if not isinstance(value, ast.Call):
             return None
-        if not file.imports.qualified(value.func).startswith("torch.utils.data.") or not value.args:
+        wraps = file.imports.qualified(value.func).startswith("torch.utils.data.") and value.args
+        if not wraps or _is_of_tensors(value, file):
             return value
         value = value.args[0]
     return None
+
+
+def _is_of_tensors(dataset: ast.Call, file: SourceFile) -> bool:
+    return file.imports.qualified(dataset.func) in _OF_TENSORS
 
 
 @remembered
