@@ -87,8 +87,9 @@ class RuleState:
         """What happened, what it means and how to change it, without the name of the rule and without a full stop."""
         voted = f"{self.people} {'person' if self.people == 1 else 'people'} voted on it here, {self.against} against it"
         if self.quiet(least):
+            part = "" if self.explore > 0.995 else f"{self.explore:.0%} of "
             return (
-                f"quiet here: {voted}, so its comments are no longer made, except for {self.explore:.0%} of its surest ones, "
+                f"quiet here: {voted}, so its comments are no longer made, except for {part}its surest ones, "
                 f"which ask whether that is still right ({self._asked}); 👍 on one of these, or a fix that is applied, counts for it"
             )
         if self.now < max(least, QUIET_BELOW):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fake_github import Pull
+from fake_github import FakeGitHub, Pull
 from fake_github.repos import Repo
 from ptopt.github import markers
 from tests.worker.pulls import SLOW
@@ -54,6 +54,20 @@ def test_an_ignored_finding_does_not_come_back_as_a_part_of_another(service: Ser
     assert written[-1].endswith("5 findings, see the review. No findings outside the diff.\n")
     assert not any(markers.first(c.body, "full") for c in pull.issue_comments)
     service.twice()
+    assert rules(pull) == [*before, "PTO101"]
+
+
+@pytest.mark.parametrize("fault", ["502", "502-after"])
+def test_a_full_review_whose_outcome_is_not_known_is_posted_once(
+    service: Service, github: FakeGitHub, pull: Pull, fault: str
+) -> None:
+    """The review that the head has already is not taken for it."""
+    pull.reply("dev", on(pull, "PTO501"), "/ptopt ignore here")
+    service.catch_up()
+    before = rules(pull)
+    github.faults.add("POST", r"/pulls/\d+/reviews$", fault, times=1)
+    pull.comment("dev", "/ptopt review --full")
+    service.catch_up()
     assert rules(pull) == [*before, "PTO101"]
 
 
