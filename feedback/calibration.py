@@ -79,28 +79,36 @@ class RuleState:
         """Is the usual finding of the rule not reported, where comments need this confidence?"""
         return self.may_quiet and shifted(self.before, self.by_writers) < max(least, QUIET_BELOW)
 
+    def reached(self, least: float) -> float:
+        """The confidence of the usual finding in a review: while the rule is not quiet, votes take it to the threshold at most."""
+        return self.now if self.quiet(least) else max(self.now, min(self.before, least))
+
     def explained(self, least: float) -> str:
         """What happened, what it means and how to change it, without the name of the rule and without a full stop."""
         voted = f"{self.people} {'person' if self.people == 1 else 'people'} voted on it here, {self.against} against it"
         if self.quiet(least):
+            part = "" if self.explore > 0.995 else f"{self.explore:.0%} of "
             return (
-                f"quiet here: {voted}, so its comments are no longer made, except for {self.explore:.0%} of its surest ones, "
+                f"quiet here: {voted}, so its comments are no longer made, except for {part}its surest ones, "
                 f"which ask whether that is still right ({self._asked}); 👍 on one of these, or a fix that is applied, counts for it"
             )
         if self.now < max(least, QUIET_BELOW):
             return (
-                f"not quiet: {voted}, so it is less sure here; it becomes quiet when {self.fewest} people who may write, "
+                f"less sure here, but not quiet: {voted}; its comments are made until {self.fewest} people who may write, "
                 f"and enough of their votes, are against it"
             )
         if self.offset < 0:
-            return f"less sure here: {voted}, so fewer of its comments are made; 👍 counts for it"
+            effect = "fewer of its comments are made" if self.may_quiet else "those of other rules come first"
+            return f"less sure here: {voted}, so {effect}; 👍 counts for it"
         return f"surer here: {voted}, so more of its comments are made; 👎 counts against it"
 
-    def in_numbers(self) -> str:
+    def in_numbers(self, least: float) -> str:
         """The same for people who want to check it."""
+        reached = self.reached(least)
+        kept = f", but is kept at {reached:.2f} while the rule is not quiet" if reached > self.now else ""
         return (
-            f"{self.good:.1f} of {self.votes:.1f} effective votes are good; confidence {self.before:.2f} -> {self.now:.2f} "
-            f"({self.offset:+.1f} log-odds), {shifted(self.before, self.by_writers):.2f} by those who may write, as they think now"
+            f"The confidence of its usual comment was {self.before:.2f}; all votes together make it {self.now:.2f}{kept}, those of "
+            f"people who may write {shifted(self.before, self.by_writers):.2f}"
         )
 
     @property
@@ -109,7 +117,7 @@ class RuleState:
             return "as the newest word is a good one"
         if self.unasked >= ASK_AFTER:
             return f"as nobody was asked for {self.unasked} votes"
-        return f"all of them once other rules have {ASK_AFTER - self.unasked} more votes and it has none"
+        return f"all of them after {ASK_AFTER - self.unasked} more votes on other rules, if it gets none until then"
 
 
 @dataclass(frozen=True, slots=True)

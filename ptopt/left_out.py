@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ptopt.file_result import FileResult
 from ptopt.findings import Condition, Finding, LeftOut, Span, lines_of
 from ptopt.ranker.model import comment_conditions
-from ptopt.ranking import across_files, grouped, merged
+from ptopt.ranking import across_files, grouped, merged, split_ignored, without_repeated
 
 if TYPE_CHECKING:
     from ptopt.config import Config
@@ -22,21 +22,25 @@ def counted_left_out(
     muted: Collection[str],
     limit: int | None,
 ) -> LeftOut | None:
-    """What stands below the conditions of a comment; None where nothing does. `comments` are those that meet them.
+    """What stands below the conditions of a comment; None where nothing does. `comments` are those that meet them and
+    are not ignored.
 
     Counted are findings of one cause as one, also where the caller wants each place by itself.
     """
-    shown = lines_of(f for f in comments if f.fingerprint not in muted)
+    shown = lines_of(comments)
     everything: list[Finding] = []
+    ignored: list[Finding] = []
     missed: dict[tuple[str, Span], tuple[Condition, ...]] = {}
     for file in results:
         proposals = [p for p in (*file.proposals, *file.left_out) if p.reported]
         if not proposals:
             continue
-        everything += (f for f in map(merged, grouped(proposals)) if f.fingerprint not in muted)
+        kept, left = split_ignored(grouped(proposals), muted)
+        everything += map(merged, kept)
+        ignored += map(merged, left)
         for finding in (p.finding for p in file.left_out):
             missed[finding.path, finding.span] = finding.missed
-    everything = across_files(everything)
+    everything = across_files(without_repeated(everything, ignored))
     all_places = lines_of(everything)
     # What is not in the list misses the threshold: a model, or people, moved it there.
     hidden = [missed.get(key, (Condition.CONFIDENCE,)) for key in all_places - shown]

@@ -6,7 +6,7 @@ import bisect
 import dataclasses
 import re
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 
 from ptopt.change import ChangedFile
 from ptopt.findings import Finding, Fix, Impact, Place, Safety, Severity, Span
@@ -70,6 +70,39 @@ def _overlap(one: Span, other: Span) -> bool:
     return one.start <= other.end and other.start <= one.end
 
 
+def split_ignored(
+    groups: Iterable[list[Proposal]], ignored: Collection[str]
+) -> tuple[list[list[Proposal]], list[list[Proposal]]]:
+    """The comments without what is ignored, and those that are ignored; `ignored` are fingerprints.
+
+    Who ignored a comment read all its places: they do not come back under another name when feedback changes the order. What
+    another rule says, and ranks before it, is a comment without it.
+    """
+    if not ignored:
+        return list(groups), []
+    kept, left_out = [], []
+    for group in groups:
+        gone = {
+            proposal.finding.fingerprint
+            for part in _by_cause(group)
+            if any(p.finding.fingerprint in ignored for p in part)
+            for proposal in part
+        }
+        if _best(map(_without_feedback, group)).finding.fingerprint in gone:
+            left_out.append(group)
+            continue
+        rest = [p for p in group if p.finding.fingerprint not in gone]
+        kept.append(rest)
+        if gone:
+            left_out.append([p for p in group if p not in rest])
+    return kept, left_out
+
+
+def _without_feedback(proposal: Proposal) -> Proposal:
+    finding = proposal.finding
+    return proposal if finding.score is None else proposal.reweighed(finding.score)
+
+
 def joined(proposals: Sequence[Proposal], fixes: Fixes, change: ChangedFile | None) -> tuple[Proposal, ...]:
     """The proposals; each with the fixes of the comments, and parts of comments, that it is in with others."""
     joint: defaultdict[str, list[tuple[frozenset[str], Fix | None]]] = defaultdict(list)
@@ -121,9 +154,19 @@ def across_files(findings: Iterable[Finding]) -> list[Finding]:
     """
     found: dict[Hashable, list[Finding]] = {}
     for finding in findings:
-        alike = (finding.rule, finding.message) if finding.family == _REPEATED else len(found)
+        alike = _alike(finding) if finding.family == _REPEATED else len(found)
         found.setdefault(alike, []).append(finding)
     return [_with_places(*several) for several in found.values()]
+
+
+def without_repeated(findings: Iterable[Finding], ignored: Iterable[Finding]) -> list[Finding]:
+    """The findings but for those of workflows that say the same as an ignored one: that was one comment."""
+    gone = {_alike(finding) for finding in ignored if finding.family == _REPEATED}
+    return [finding for finding in findings if _alike(finding) not in gone]
+
+
+def _alike(finding: Finding) -> tuple[str, str]:
+    return finding.rule, finding.message
 
 
 def _with_places(first: Finding, *others: Finding) -> Finding:

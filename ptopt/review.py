@@ -17,7 +17,7 @@ from ptopt.model.interface import ModelUnavailableError
 from ptopt.pathkind import PYTHON, is_config_for_sure
 from ptopt.proposals import Proposal
 from ptopt.ranker.model import comment_conditions, threshold
-from ptopt.ranking import across_files, grouped, merged, rank
+from ptopt.ranking import across_files, grouped, merged, rank, split_ignored, without_repeated
 from ptopt.rules import config_rules, rules
 from ptopt.runner import AnalysisError, Runner, in_process
 
@@ -138,6 +138,7 @@ def _settle(
 ) -> Review:
     """Drop what is not sure enough, merge what has one cause, leave out what is silenced, rank the rest."""
     comments: list[Finding] = []
+    ignored: list[Finding] = []
     suppressed: list[Finding] = []
     old: list[Finding] = []
     dropped: list[Finding] = []
@@ -168,12 +169,19 @@ def _settle(
             if p.silenced_by
         ]
         loud = [p for p in sure if p.reported]
-        comments += map(merged, grouped(loud) if one_per_cause else ([p] for p in loud))
+        # Feedback may have moved an ignored one below the threshold: what was said with it stays ignored, too.
+        there = {p.finding.fingerprint for p in loud}
+        loud += [
+            p
+            for p in file.proposals
+            if p.reported and p.finding.fingerprint in muted and p.finding.fingerprint not in there
+        ]
+        kept, left = split_ignored(grouped(loud) if one_per_cause else [[p] for p in loud], muted)
+        comments += map(merged, kept)
+        ignored += map(merged, left)
         unused += _unused(file, config)
     comments.sort(key=rank)
-    wanted = [f for f in comments if f.fingerprint not in muted]
-    if one_per_cause:
-        wanted = across_files(wanted)
+    wanted = across_files(without_repeated(comments, ignored)) if one_per_cause else comments
     shown = wanted[:budget]
     quieted.sort(key=rank)
     if budget is not None and len(shown) < budget:  # a quiet rule takes no place of another
@@ -182,7 +190,7 @@ def _settle(
     return Review(
         findings=tuple(shown),
         over_limit=tuple(wanted[budget:] if budget is not None else ()),
-        muted=tuple(f for f in comments if f.fingerprint in muted),
+        muted=tuple(sorted(ignored, key=rank)),
         suppressed=tuple(sorted(suppressed, key=Finding.sort_key)),
         not_reviewed=tuple(sorted({note for file in results for note in file.not_reviewed})),
         unused_suppressions=tuple(sorted(unused)),

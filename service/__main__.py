@@ -16,7 +16,8 @@ from ptopt.report.text import one_line, visible
 from service import database, leases, settings_table, versions
 from service.database import reading, writing
 from service.environment import read_settings, read_web_settings
-from service.models import Job, JobState, LearningEvent, Version, VersionState
+from service.jobs import words
+from service.models import Job, JobState, LearningEvent, Version, VersionState, worth_listing
 
 _URL = click.option(
     "--database-url",
@@ -93,9 +94,12 @@ def settings(docs: bool) -> None:
 @click.option("--dead", is_flag=True, help="Only dead jobs: those out of retries.")
 @click.option("--id", "job_id", type=int, help="One job, with its full error.")
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(1))
-def jobs(dead: bool, job_id: int | None, limit: int) -> None:
+@click.option("--polls", is_flag=True, help="Also those that only look for reactions, and are not dead.")
+def jobs(dead: bool, job_id: int | None, limit: int, polls: bool) -> None:
     """List jobs, newest first."""
     wanted = select(Job).order_by(Job.id.desc()).limit(limit)
+    if not polls and job_id is None:
+        wanted = wanted.where(worth_listing())
     if dead:
         wanted = wanted.where(Job.state == JobState.DEAD.value)
     if job_id is not None:
@@ -105,8 +109,16 @@ def jobs(dead: bool, job_id: int | None, limit: int) -> None:
     for job in found:
         where = f"{job.repository}#{job.pull}" if job.pull else job.repository
         head = job.head_sha[:7]
-        words = (job.id, job.state, job.kind, where, head, f"attempts={job.attempts}", f"{job.due_at:%FT%TZ}")
-        click.echo(" ".join(str(word) for word in words if word != ""))
+        shown = (
+            job.id,
+            job.state,
+            words(job.kind),
+            where,
+            head,
+            f"attempts={job.attempts}",
+            f"{job.due_at:%FT%TZ}",
+        )
+        click.echo(" ".join(str(word) for word in shown if word != ""))
         if job.error and job_id is None:
             click.echo("    " + one_line(job.error.strip().rsplit("\n", 1)[-1])[:300])
         elif job.error:

@@ -41,6 +41,21 @@ class Kind(str, enum.Enum):
         return self.value
 
 
+# What people read, where the name alone would not tell. By a member or by its text, which are equal.
+_WORDS: dict[str, str] = {
+    Kind.COMMAND: "slash command",
+    Kind.CLOSED: "pull request closed",
+    Kind.THREAD: "conversation resolved or reopened",
+    Kind.DELETED: "comment deleted",
+    Kind.POLL: "look for reactions",
+}
+
+
+def words(kind: str) -> str:
+    """A kind for people; as it is where this version does not know it."""
+    return _WORDS.get(kind, kind)
+
+
 @dataclass(frozen=True, slots=True)
 class NoPayload:
     """The columns of the job say all. Of a review, the same as `ReviewPayload()`."""

@@ -13,6 +13,7 @@ from typing import Any
 from sqlalchemy import (
     JSON,
     BigInteger,
+    ColumnElement,
     Dialect,
     ForeignKey,
     Index,
@@ -21,10 +22,13 @@ from sqlalchemy import (
     Text,
     UniqueConstraint,
     false,
+    or_,
     text,
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import DateTime, TypeDecorator
+
+from service.jobs import Kind
 
 
 class UtcDateTime(TypeDecorator[datetime]):
@@ -143,6 +147,12 @@ class Job(Base):
     error: Mapped[str] = mapped_column(Text, default="")
     created_at: Mapped[datetime]
     finished_at: Mapped[datetime | None]
+
+
+def worth_listing() -> ColumnElement[bool]:
+    """Where people look for what became of a review or a command: jobs but for looks for reactions that went well, of which a pull
+    request has one after another."""
+    return or_(Job.kind != Kind.POLL.value, Job.state == JobState.DEAD.value)
 
 
 class ReviewRow(Base):

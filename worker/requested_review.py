@@ -55,7 +55,7 @@ def sentence(outcome: Outcome, head: str, full: bool) -> str:
         text = f"Reviewed {head}: no new findings; {count(findings, 'finding')} already reported."
     else:
         text = f"Reviewed {head}: no findings."
-    return f"{text} Findings outside the diff are in a separate comment." if full else text
+    return f"{text} {outside_diff.pointer(outcome.outside_diff)}" if full else text
 
 
 def _edit(context: JobContext, comments: list[IssueComment], text: str) -> None:

@@ -59,7 +59,7 @@ class ActionHost:
         if full and outcome.pull is not None:
             comments = self._github.issue_comments(request.repo, request.number)
             outside_diff.update(self._github, outcome.pull, outcome.outside_diff, comments, lambda: None)
-            text += " Findings outside the diff are in a separate comment."
+            text += f" {outside_diff.pointer(outcome.outside_diff)}"
         return text
 
     def audit(self) -> str:

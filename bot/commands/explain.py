@@ -15,6 +15,7 @@ from ptopt.findings import Finding
 from ptopt.github.base_config import settings_of
 from ptopt.github.errors import TooLargeError
 from ptopt.github.reading import project_files
+from ptopt.learned import FEEDBACK
 from ptopt.project.facts import ProjectFacts, read_facts
 from ptopt.ranker.model import threshold
 from ptopt.report.gains import markdown_gain
@@ -28,6 +29,42 @@ _COMMENT = re.compile(r"(?:https://\S+#|#)?(?:discussion_)?r?(\d{1,18})", re.A)
 _FOLDED = ("What it does", "Example", "Use instead", "Fix safety", "Sources")
 _EVIDENCE = 10
 _REASONS = 3  # that moved the confidence most
+# Features of the ranker in words; one without any says nothing to a reader, and is left out.
+_FEATURES = {
+    FEEDBACK: FEEDBACK,
+    "evidence": "how many lines prove it",
+    "fix": "whether it has a fix",
+    "hits of the rule": "how many findings of its rule the file has",
+    "other waits": "how much else waits for the GPU there",
+    "blocking copies": "how many other copies wait there",
+    "waits:none other": "that nothing else waits there",
+    "waits:unavoidable": "that something else has to wait there",
+    "in a loop": "that it stands in a loop",
+    "often:step": "that it runs on every step",
+    "often:in training": "that it runs in training",
+    "often:in a worker": "that it runs in a worker of the data loader",
+    "autograd:off": "that autograd is off there",
+    "file:trains": "that the file trains",
+    "file:steps are read": "that the loss is read on every step anyway",
+    "file:old torch": "that the file is written for an old torch",
+    "file:new torch": "that the file is written for a new torch",
+    "file:notebook": "that it is in a notebook",
+    "file:command line": "that the file is a program",
+    "file:named nowhere else": "that no other file names this one",
+}
+_FEATURE_FAMILIES = {
+    "rule": "its rule",
+    "family": "its kind of problem",
+    "severity": "its severity",
+    "path": "what its path says of the file",
+    "kind": "what its path says of the file",
+    "symbol": "the names of the function and the class around it",
+    "class": "the class around it",
+    "often": "how often it runs",
+    "value": "what the value is",
+    "device": "where the value lies",
+    "use": "what the value is used for",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,13 +137,19 @@ def _in_this_code(call: Call, posted: PostedFinding) -> str:
 def _confidence(finding: Finding) -> str:
     """The probabilities in words, and what moved them most."""
     true = "" if finding.right is None else f"true with a probability of {finding.right:.0%}, and "
-    reasons = [
-        f"{name.replace(':', ': ')} ({'for' if weight > 0 else 'against'} it)"
+    said = (
+        f"{words} ({'for' if weight > 0 else 'against'} it)"
         for name, weight in finding.reasons
-        if not name.startswith("stated ")  # the rule's own number, in two scales
-    ][:_REASONS]
+        if (words := _in_words(name))
+    )
+    reasons = list(dict.fromkeys(said))[:_REASONS]
     probabilities = f"{true}worth a change with {finding.confidence:.0%}; by default comments are made from {threshold(None):.0%} on"
     return f"{probabilities}. What counted most: {', '.join(reasons)}" if reasons else probabilities
+
+
+def _in_words(name: str) -> str:
+    """A feature of the ranker for people; "" for one that would say nothing to them."""
+    return _FEATURES.get(name) or _FEATURE_FAMILIES.get(name.partition(":")[0], "")
 
 
 def _look(call: Call, posted: PostedFinding) -> Finding | None:

@@ -36,7 +36,7 @@ def run(call: Call, _: None) -> Answer:
     left = _left(wanted, results)
     files = {item.file.path: item.file.after for item in results if item.file.fixed}
     if not files:
-        return Answer(f"Nothing was committed.\n\n{left}")
+        return Answer(f"Nothing was committed.\n\n{left}{_next_step(results)}")
     fixed = [finding for item in results for finding in item.file.fixed]
     message = _message(call, fixed)
     try:
@@ -49,7 +49,7 @@ def run(call: Call, _: None) -> Answer:
         reasons = markdown_text("; ".join(error.errors)[:300]) or "the branch moved, or is protected"
         raise UserError(f"GitHub refused the commit: {reasons}. Try again, or: {_BY_HAND}") from None
     done = _bullets(f"{code_span(_cut(place(f.path, f.span)))} {_title(f.rule)}" for f in fixed)
-    return Answer("\n\n".join(filter(None, (f"Fixed in {commit}:", done, left))))
+    return Answer("\n\n".join(filter(None, (f"Fixed in {commit}:", done, f"{left}{_next_step(results)}"))))
 
 
 def _check_reachable(pull: PullRequest) -> None:
@@ -102,6 +102,16 @@ def _left(wanted: Iterable[PostedFinding], results: Iterable[SafeFixes]) -> str:
         if one.fingerprint not in fixed
     ]
     return f"Not fixed:\n\n{_bullets(lines)}" if lines else ""
+
+
+def _next_step(results: Iterable[SafeFixes]) -> str:
+    """How to get the fixes that rest on an assumption."""
+    if not any(item.assuming for item in results):
+        return ""
+    return (
+        "\n\nWhere an assumption holds: *Commit suggestion*, if the comment has one, or `ptopt fix --unsafe FILE` on the command "
+        "line, which applies all fixes of the file."
+    )
 
 
 def _bullets(lines: Iterable[str]) -> str:

@@ -77,7 +77,8 @@ COMMAND: Command[type[Rule] | None] = Command(
     details=(
         "`RULE` is the id or the name of a rule; `here`, in the thread of a comment, is that finding alone. The "
         "threads are resolved. It applies to this pull request; the answer says how to make it permanent. To undo "
-        "it, delete the answer."
+        "it, delete the answer. With the App, ignoring also counts as feedback against the rule in the whole repository, as a 👎 "
+        "does."
     ),
     who=Who.AUTHOR_OR_TRIAGE,
     examples=(

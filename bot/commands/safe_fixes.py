@@ -18,10 +18,12 @@ from ptopt.review import review_files
 
 @dataclass(frozen=True, slots=True)
 class SafeFixes:
-    """`left` maps the fingerprint of each finding that was not fixed to the reason, as Markdown."""
+    """`left` maps the fingerprint of each finding that was not fixed to the reason, as Markdown. `assuming`: some of them have a
+    fix that rests on an assumption."""
 
     file: FixedFile
     left: dict[str, str]
+    assuming: bool = False
 
 
 def safe_fixes(file: ChangedFile, wanted: Collection[str], config: Config, facts: ProjectFacts) -> SafeFixes:
@@ -49,8 +51,12 @@ def safe_fixes(file: ChangedFile, wanted: Collection[str], config: Config, facts
     result = fix_file(file, next_one, unsafe=False)
     fixed = {finding.fingerprint for finding in result.fixed}
     found = {finding.fingerprint: finding for finding in before}
-    left = {key: _why_left(found.get(key)) for key in wanted if key not in fixed}
-    return SafeFixes(dataclasses.replace(result, left=()), left)
+    left = {key: found.get(key) for key in wanted if key not in fixed}
+    return SafeFixes(
+        dataclasses.replace(result, left=()),
+        {key: _why_left(finding) for key, finding in left.items()},
+        any(finding is not None and _assumes(finding) for finding in left.values()),
+    )
 
 
 def _listed_with(
@@ -78,12 +84,16 @@ def _in_notebook(finding: Finding) -> bool:
     return is_notebook(finding.path)
 
 
+def _assumes(finding: Finding) -> bool:
+    return finding.fix is not None and finding.fix.safety is Safety.UNSAFE and bool(finding.fix.assumption)
+
+
 def _why_left(finding: Finding | None) -> str:
     if finding is None:
         return "it is no longer found"
     if finding.fix is None:
         return "there is no fix for it"
-    if finding.fix.safety is Safety.UNSAFE and finding.fix.assumption:
+    if _assumes(finding):
         return f"its fix assumes that {markdown_text(finding.fix.assumption).rstrip('.')}"
     if finding.fix.safety is Safety.SAFE and _in_notebook(finding):
         return "it is in a notebook; run `ptopt fix` on the file"

@@ -41,8 +41,15 @@ def _findings(call: Call) -> str:
         return "Findings: none reported."
     threads = call.github.threads(call.pull.repo, call.pull.number)
     ours = [thread for thread in threads if thread.comments and thread.comments[0][0] in ids]
-    left = sum(not thread.resolved for thread in ours)
-    return f"Findings: {left:,} open, {len(ours) - left:,} resolved."
+    ignored = {
+        one.comment_id
+        for one in call.posted
+        if not call.state.ignored.isdisjoint({one.rule, one.fingerprint})
+    }
+    heard = [thread for thread in ours if thread.comments[0][0] not in ignored]
+    left = sum(not thread.resolved for thread in heard)
+    apart = f", {len(ours) - len(heard):,} ignored" if len(heard) < len(ours) else ""
+    return f"Findings: {left:,} open, {len(heard) - left:,} resolved{apart}."
 
 
 def _in_force(call: Call) -> Iterator[str]:

@@ -14,6 +14,7 @@ from bot.dashboard.access import Viewer
 from ptopt.address import rule_page
 from ptopt.github.endpoint import Endpoint
 from ptopt.report.text import one_line
+from service import jobs
 from service.settings import Settings
 
 PREFIX = "/dashboard"
@@ -39,7 +40,7 @@ class Pages:
             line=one_line,
             signal=words.signal,
             reason=words.reason,
-            job=words.job,
+            job=jobs.words,
             learned_from=words.learned_from,
         )
 

@@ -6,7 +6,6 @@ import re
 
 from bot.dashboard.queries.reviews import SignalLine
 from feedback.signals import SignalKind
-from service.jobs import Kind
 
 _SIGNALS = {
     ("merged", "exact"): "merged as suggested",
@@ -38,13 +37,6 @@ _KINDS: dict[str, str] = {
 _REACTIONS = {
     "+1": "👍", "-1": "👎", "laugh": "😄", "hooray": "🎉", "confused": "😕", "heart": "❤️", "rocket": "🚀", "eyes": "👀",
 }  # fmt: skip
-_JOBS: dict[str, str] = {
-    Kind.COMMAND: "slash command",
-    Kind.CLOSED: "pull request closed",
-    Kind.THREAD: "conversation resolved or reopened",
-    Kind.DELETED: "comment deleted",
-    Kind.POLL: "look for reactions",
-}
 _REASON = re.compile(r"(\w+) \((\d+) of (\d+)\)")
 _JUDGED = re.compile(r"(\d+) judged comments \(R (\d+) T (\d+) W (\d+)\)")
 
@@ -66,10 +58,6 @@ def reason(text: str) -> str:
         return text
     words = _KINDS.get(match[1], match[1])
     return words if match[3] == "1" else f"{words}, {match[2]} of {match[3]} people"
-
-
-def job(kind: str) -> str:
-    return _JOBS.get(kind, kind)
 
 
 def learned_from(origin: str) -> str:

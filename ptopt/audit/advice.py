@@ -140,7 +140,7 @@ ADVICE: dict[str, Advice] = {
         Level.LOW,
         "Log throughput and GPU utilisation, and profile some steps with `torch.profiler` before larger changes.",
         "somebody watches the runs by other means",
-        2, "an hour", "nothing by itself: it shows what to do next",
+        2, "an hour", "no step by itself, but shows what to do next",
         "torch.profiler",
         "Log throughput and GPU utilisation, and profile some steps with `torch.autograd.profiler` before larger changes.",
     ),

@@ -43,7 +43,8 @@ _APPLIED = {  # a fix that is no suggestion
     Safety.DISPLAY: "to apply by hand",
 }
 _ANSWERS = (
-    "Reply `/ptopt explain` for details, or `/ptopt ignore here` to dismiss. 👍 and 👎 are read as feedback."
+    "Reply `/ptopt explain` for details, or `/ptopt ignore here` to dismiss. 👍, 👎 and dismissals count as feedback on the "
+    "rule."
 )
 
 

@@ -21,9 +21,23 @@ def update(
     comments: Iterable[IssueComment],
     before_write: Callable[[], None],
 ) -> None:
-    """Bring the comment of this head to where it should be; `comments` are all of the conversation."""
+    """Bring the comment of this head to where it should be; `comments` are all of the conversation.
+
+    That there is nothing is worth no comment: the answer to the command says it.
+    """
     text = body(pull.head_sha, findings)
-    sticky.upsert(github, pull, comments, markers.full(pull.head_sha), text, before_write)
+    sticky.upsert(
+        github, pull, comments, markers.full(pull.head_sha), text, before_write, create=bool(findings)
+    )
+
+
+def pointer(findings: Sequence[Finding]) -> str:
+    """What an answer says of them."""
+    return (
+        "Findings outside the diff are in a separate comment."
+        if findings
+        else "No findings outside the diff."
+    )
 
 
 def body(head_sha: str, findings: Sequence[Finding]) -> str:

@@ -43,6 +43,8 @@ class PreparedReview:
     review_comments: tuple[PostedComment, ...]
     base_problems: tuple[str, ...]  # why the settings of the base branch are not in force
     head_problems: tuple[str, ...]  # what is wrong with the settings that the pull request brings
+    ignoring: bool = False  # people ignored rules or findings in it
+    again: bool = False  # a person wants this head reviewed again
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +181,8 @@ def prepare_review(
         tuple(review_comments),
         base_problems,
         head_problems,
+        ignoring=bool(silenced),
+        again=requested and full,
     )
 
 
@@ -196,7 +200,13 @@ def post_prepared(
         if not now.open:
             raise SupersededError("the pull request was closed")
 
-    options = PostOptions(settings.check_run, settings.sarif, f"refs/pull/{pull.number}/head")
+    options = PostOptions(
+        settings.check_run,
+        settings.sarif,
+        f"refs/pull/{pull.number}/head",
+        ignoring=prepared.ignoring,
+        again=prepared.again,
+    )
     outcome = Outcome(
         "silent",
         "",

@@ -28,11 +28,16 @@ from ptopt.github.values import PostedComment, PostedReview, PullRequest, Review
 
 @dataclass(frozen=True, slots=True)
 class PostOptions:
-    """What is written besides the review. `ref` is the pull request's ref for code scanning."""
+    """What is written besides the review. `ref` is the pull request's ref for code scanning.
+
+    `ignoring`: people ignored rules or findings in the pull request. `again`: what is new gets a review also where this head had one.
+    """
 
     check_run: bool = False
     sarif: bool = False
     ref: str = ""
+    ignoring: bool = False
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +48,7 @@ class Posted:
     comments: tuple[
         tuple[Finding, PostedComment], ...
     ]  # findings of this review with their comments, old and new
-    already_reviewed: bool  # this head had been reviewed before
+    already_reviewed: bool  # this head had been reviewed before, and nothing is new
     resolved: int  # threads resolved now
     notes: tuple[str, ...] = ()  # what could not be done besides, and why: for the log and `/ptopt status`
 
@@ -87,6 +92,7 @@ class _Posting:
         self._options = options
         self._notes: list[str] = []
         self._resolved = 0
+        self._refused_now: set[str] = set()  # fingerprints
         self._me = github.identity()
         self._reviews = self._our_reviews()
         # Somebody who reviewed this head meanwhile has commented, too.
@@ -97,10 +103,11 @@ class _Posting:
     def run(self) -> Posted:
         here = self._of_this_head(self._reviews)
         already_reviewed = here is not None
-        if here is None:
-            here = self._create()
-            if here is not None:
+        if here is None or self._options.again:
+            created = self._create()
+            if created is not None:
                 self._comments = self._github.review_comments(self._pull.repo, self._pull.number)
+                here, already_reviewed = created, False
         if self._reviews:  # as they were before
             self._attempt("edit the summary", self._edit_summary)
         self._attempt("resolve threads", self._resolve_threads)
@@ -140,6 +147,7 @@ class _Posting:
             if now != self._pull.head_sha:
                 raise SupersededError(f"the head is now {now}") from None
         # GitHub does not say which comment it refuses, so all of them move to the body: nothing is lost.
+        self._refused_now.update(drafts)
         return self._submit(ReviewDraft(self._pull.head_sha, self._body(new, new), ()))
 
     def _body(self, new: Sequence[Finding], refused: Sequence[Finding]) -> str:
@@ -148,14 +156,15 @@ class _Posting:
             return later(self._review, head, new, refused)
         reported = {*self._reported(), *(f.fingerprint for f in new if f not in refused)}
         untold = [f for f in self._findings if f.fingerprint not in reported]
-        return summary(self._review, untold, body_markers(head, refused))
+        return summary(self._review, untold, body_markers(head, refused), ignoring=self._options.ignoring)
 
     def _submit(self, review: ReviewDraft) -> PostedReview:
         self._before_write()
         try:
             return self._github.create_review(self._pull.repo, self._pull.number, review)
         except AmbiguousError:
-            found = self._of_this_head(self._our_reviews())
+            before = {review.id for review in self._reviews}
+            found = self._of_this_head(r for r in self._our_reviews() if r.id not in before)
             if found is None:
                 raise
             return found
@@ -185,8 +194,14 @@ class _Posting:
     def _edit_summary(self) -> None:
         first = self._reviews[0]
         reported = self._reported()
-        untold = [f for f in self._findings if f.fingerprint not in reported]
-        body = summary(self._review, untold, markers.read(first.body))
+        refused = {*self._refused_now, *_refused(self._reviews)}
+        untold = [
+            f
+            for f in self._findings
+            if f.fingerprint not in reported
+            and (f.fingerprint in refused or draft(self._review, self._change, f) is None)
+        ]
+        body = summary(self._review, untold, markers.read(first.body), ignoring=self._options.ignoring)
         if not sticky.same_text(first.body, body):
             self._before_write()
             self._github.edit_review(self._pull.repo, self._pull.number, first.id, body)

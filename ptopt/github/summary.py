@@ -15,12 +15,15 @@ _LONGEST_PATH = 300
 _LIST_ROOM = 5_000  # characters; a list beyond holds no honest paths, and is only counted
 
 
-def summary(review: Review, uncommented: Sequence[Finding], leading: Iterable[Marker]) -> str:
+def summary(
+    review: Review, uncommented: Sequence[Finding], leading: Iterable[Marker], *, ignoring: bool = False
+) -> str:
     """The body of the first review, as it stands after the latest review.
 
-    `uncommented` are the findings without a comment of their own. `leading` begin the body.
+    `uncommented` are the findings that GitHub takes no comment on. `leading` begin the body. `ignoring`: people ignored rules or
+    findings in the pull request.
     """
-    blocks = overview(review, uncommented, left=True)
+    blocks = overview(review, uncommented, left=True, ignoring=ignoring)
     return "\n\n".join(["\n".join(map(str, leading)), *blocks]) + "\n"
 
 
@@ -36,10 +39,16 @@ def body_markers(head_sha: str, refused: Iterable[Finding]) -> tuple[Marker, ...
     return (markers.review(head_sha), *(markers.finding(f.rule, f.fingerprint) for f in refused))
 
 
-def overview(review: Review, uncommented: Sequence[Finding], *, left: bool = False) -> list[str]:
-    """The state of the pull request, as blocks of Markdown. `left`: there were findings before."""
+def overview(
+    review: Review, uncommented: Sequence[Finding], *, left: bool = False, ignoring: bool = False
+) -> list[str]:
+    """The state of the pull request, as blocks of Markdown. `left`: there were findings before; `ignoring`: some may stand."""
     opening = markdown_text(headline(review))
-    if left and review.files_reviewed and not review.findings and not review.over_limit:
+    if not review.files_reviewed or review.findings or review.over_limit:
+        pass
+    elif ignoring:
+        opening += " but for what is ignored here, which `/ptopt status` counts"
+    elif left:
         opening = f"all findings resolved: {opening[:1].lower()}{opening[1:]}"
     away = review.model is not None and bool(review.model.note)
     blocks = [f"ptopt: {opening}.", *([MODEL_AWAY] if away else []), *_uncommented(review, uncommented)]

@@ -190,10 +190,10 @@ def test_a_step_of_the_plan_stands_once_and_says_where(audited: Auditor) -> None
 @pytest.mark.parametrize(
     ("gains", "said"),
     [
-        (("time",), "; speeds up: the forward pass at"),
-        (("memory",), "; less memory for: the forward pass at"),
-        (("time", "memory"), "; speeds up: the forward pass; less memory for: the forward pass at"),
-        ((), "edit at"),
+        (("time",), "; speeds up: the forward pass; at"),
+        (("memory",), "; less memory for: the forward pass; at"),
+        (("time", "memory"), "; speeds up: the forward pass; less memory for: the forward pass; at"),
+        ((), "edit; at"),
     ],
 )
 def test_the_plan_says_of_a_finding_what_its_figures_say(
@@ -225,3 +225,12 @@ def test_of_ranges_that_overlap_those_of_the_plan_are_named() -> None:
         "Ranges that speed up the same part of a step overlap: Tf32 and Compile both shorten the forward"
     )
     assert ": Precision, Tf32 and Compile all shorten" in notes("precision", "tf32", "compile", "compile")[0]
+
+
+def test_a_comment_reads_with_a_title_in_the_plural_and_a_step_that_gains_nothing(audited: Auditor) -> None:
+    tf32 = Gap("tf32", "TF32 matrix products", Level.LOW, "", "", (), ())
+    monitoring = Gap("monitoring", "Monitoring", Level.LOW, "", "", (), ())
+    audit = dataclasses.replace(audited(repository()), gaps=(tf32, monitoring))
+    text = render("markdown", dataclasses.replace(audit, plan=plan(audit.gaps, ())))
+    assert "- **TF32 matrix products**: off in " in text
+    assert "; speeds up: no step by itself, but shows what to do next" in text

@@ -88,7 +88,7 @@ def test_a_comment_in_full() -> None:
 - See line 8 (the training step: `loss.backward()`)
 - Also at line 11
 
-<sub>Reply `/ptopt explain` for details, or `/ptopt ignore here` to dismiss. 👍 and 👎 are read as feedback.</sub>
+<sub>Reply `/ptopt explain` for details, or `/ptopt ignore here` to dismiss. 👍, 👎 and dismissals count as feedback on the rule.</sub>
 """
     )
 

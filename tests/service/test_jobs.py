@@ -9,7 +9,7 @@ import pytest
 
 from ptopt.github.values import Actor
 from service import jobs
-from service.jobs import Kind, Payload, PayloadError
+from service.jobs import Kind, Payload, PayloadError, words
 
 DEV = Actor(7, "dev", False)
 
@@ -57,3 +57,9 @@ def test_malformed_rows(kind: Kind, stored: dict[str, Any], problem: str) -> Non
     with pytest.raises(PayloadError, match=problem) as caught:
         jobs.load(kind, stored)
     assert "geheim" not in str(caught.value)
+
+
+def test_a_kind_in_words() -> None:
+    assert words(Kind.POLL.value) == "look for reactions"
+    assert words(Kind.REVIEW.value) == "review"
+    assert words("later") == "later"

@@ -6,6 +6,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from service.__main__ import main
+from service.jobs import Kind
 from tests.worker.rows import add, change, row
 from worker.job_context import Resources
 
@@ -28,6 +29,15 @@ def test_jobs_and_retry(resources: Resources, invoke) -> None:  # type: ignore[n
     )
     everything = invoke("jobs").output
     assert f"{fine} queued review octo/models#3 aaaaaaa" in everything
+    polls = [add(resources.engine, "", kind=Kind.POLL, pull=9, subject=state) for state in ("done", "dead")]
+    for job, state in zip(polls, ("done", "dead"), strict=True):
+        change(resources.engine, job, state=state)
+    command = add(resources.engine, "", kind=Kind.COMMAND, pull=8)
+    listed = invoke("jobs").output
+    assert f"{polls[0]} done" not in listed and f"{polls[1]} dead look for reactions" in listed
+    assert f"{command} queued slash command" in listed
+    assert f"{polls[0]} done look for reactions" in invoke("jobs", "--polls").output
+    assert invoke("retry", str(polls[1])).exit_code == 0
     dead = invoke("jobs", "--dead").output
     assert f"{broken} dead review octo/models#4 bbbbbbb attempts=3" in dead
     assert "ValueError" in dead and "File" not in dead and "\x1b" not in dead

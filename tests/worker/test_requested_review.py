@@ -11,6 +11,7 @@ from tests.worker.pulls import FAST, SLOW
 from tests.worker.service import Service
 
 ELSEWHERE = "in a separate comment"
+NOWHERE = "No findings outside the diff."
 
 
 def answers(pull: Pull) -> list[str]:
@@ -65,8 +66,8 @@ def test_in_a_thread(service: Service, repo: Repo) -> None:
     pull.reply("dev", pull.review_comments[0].id, "/ptopt review --full")
     service.catch_up()
     answer = pull.review_comments[-1].body
-    assert "no new findings; 1 finding already reported." in answer and ELSEWHERE in answer
-    assert len(pull.review_comments) == 3 and len(full(pull)) == 1
+    assert "no new findings; 1 finding already reported." in answer and NOWHERE in answer
+    assert len(pull.review_comments) == 3 and full(pull) == []
 
 
 def test_all_that_stands_in_the_files(service: Service, repo: Repo) -> None:
@@ -83,8 +84,7 @@ def test_all_that_stands_in_the_files(service: Service, repo: Repo) -> None:
     pull.push({"train.py": FAST + b"\n\nDONE = True\n"})
     pull.comment("dev", "/ptopt review --full")
     service.catch_up()
-    assert full(pull) == [told, full(pull)[1]]
-    assert "No findings outside the diff." in full(pull)[1]
+    assert full(pull) == [told] and NOWHERE in answers(pull)[-1]
 
 
 def test_full_after_an_edit_of_the_same_comment(service: Service, repo: Repo) -> None:
@@ -93,12 +93,13 @@ def test_full_after_an_edit_of_the_same_comment(service: Service, repo: Repo) ->
     service.catch_up()
     pull.edit_comment("dev", comment, "/ptopt review --full")
     service.catch_up()
-    assert [ELSEWHERE in answer for answer in answers(pull)] == [False, True]
-    assert len(full(pull)) == 1
+    assert [NOWHERE in answer for answer in answers(pull)] == [False, True]
+    assert full(pull) == []
 
 
 def test_the_answer_was_deleted(service: Service, github: FakeGitHub, repo: Repo) -> None:
-    pull = repo.pull(files={"other.py": FAST}, author="dev", draft=True)
+    repo.commit("main", {"train.py": SLOW})
+    pull = repo.pull(files={"train.py": SLOW + b"\n\nDONE = True\n"}, author="dev", draft=True)
     pull.comment("dev", "/ptopt review")
     github.faults.add("PATCH", r"/issues/comments/\d+$", "502", times=1)
     jobs = service.catch_up()

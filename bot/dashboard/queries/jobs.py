@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from bot.dashboard.queries.listing import Listing, newest
 from ptopt.report.text import one_line, visible
 from service.jobs import Kind
-from service.models import Job, JobState
+from service.models import Job, JobState, worth_listing
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +43,11 @@ def listing(
     before: int | None = None,
     kind: Kind | None = None,
 ) -> Listing[JobLine]:
-    """`writable` are those of the repositories that the viewer may write to."""
+    """`writable` are those of the repositories that the viewer may write to. Of all kinds: those that are `worth_listing`."""
     wanted = select(Job).where(Job.repository_id.in_(scope))
     if state is not None:
         wanted = wanted.where(Job.state == state.value)
-    if kind is not None:
-        wanted = wanted.where(Job.kind == kind.value)
+    wanted = wanted.where(worth_listing() if kind is None else Job.kind == kind.value)
     rows, more = newest(session, wanted, Job.id, before)
     lines = tuple(_line(job, writable) for (job,) in rows)
     return Listing(lines, lines[-1].id if more else None)
@@ -66,10 +65,9 @@ def kinds(session: Session, scope: Collection[int]) -> list[str]:
 
 
 def counts(session: Session, scope: Collection[int], kind: Kind | None = None) -> dict[str, int]:
-    """State -> number of jobs (of the kind), all states."""
+    """State -> number of jobs (of the kind, else of those that are listed), all states."""
     wanted = select(Job.state, func.count()).where(Job.repository_id.in_(scope)).group_by(Job.state)
-    if kind is not None:
-        wanted = wanted.where(Job.kind == kind.value)
+    wanted = wanted.where(worth_listing() if kind is None else Job.kind == kind.value)
     found = {row[0]: row[1] for row in session.execute(wanted)}
     return {state.value: found.get(state.value, 0) for state in JobState}
 

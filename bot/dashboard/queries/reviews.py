@@ -79,6 +79,7 @@ class CommentLine:
 class ReviewPage:
     review: ReviewLine
     comments: tuple[CommentLine, ...]
+    earlier: bool  # an earlier head of the pull request was reviewed
 
 
 def listing(session: Session, scope: Collection[int], before: int | None = None) -> Listing[ReviewLine]:
@@ -99,7 +100,13 @@ def one(session: Session, scope: Collection[int], review_id: int) -> ReviewPage 
         return None
     review, name = found
     comments = _comments(session, [review.id])[review.id]
-    return ReviewPage(_line(review, name, comments), tuple(comments))
+    before = select(ReviewRow.id).where(
+        ReviewRow.repository_id == review.repository_id,
+        ReviewRow.pull == review.pull,
+        ReviewRow.id < review.id,
+    )
+    earlier = session.scalar(before.limit(1)) is not None
+    return ReviewPage(_line(review, name, comments), tuple(comments), earlier)
 
 
 def latest(session: Session, scope: Collection[int]) -> int | None:

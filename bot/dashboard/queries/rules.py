@@ -125,10 +125,14 @@ def _line(rule: str, comments: int, explored: int, state: RuleState | None, leas
         people=0 if state is None else state.people,
         against=0 if state is None else state.against,
         before=None if state is None else state.before,
-        now=None if state is None else state.now,
+        now=None if state is None else state.reached(least),
         quiet=state is not None and state.quiet(least),
-        explanation="" if state is None else f"{state.explained(least)}. {state.in_numbers()}",
+        explanation="" if state is None else _sentences(state.explained(least), state.in_numbers(least)),
     )
+
+
+def _sentences(*parts: str) -> str:
+    return " ".join(f"{part[:1].upper()}{part[1:]}." for part in parts)
 
 
 def interval(good: float, votes: float) -> Share | None:

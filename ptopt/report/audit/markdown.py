@@ -91,7 +91,7 @@ def _level(audit: Audit, level: Level) -> Iterator[str]:
 
 
 def _gap(gap: Gap) -> Iterator[str]:
-    yield f"- **{gap.title}** is off in {_paths(gap.entries)}. {markdown_text(gap.action)}"
+    yield f"- **{gap.title}**: off in {_paths(gap.entries)}. {markdown_text(gap.action)}"
     if gap.evidence:
         yield f"  - Evidence: {', '.join(code_span(str(p)) for p in gap.evidence)}"
     yield from _gains(gap.impact)
@@ -122,7 +122,7 @@ def _plan(audit: Audit) -> Iterator[str]:
         lines = []
         for step in phase.steps:
             lines.append(f"1. {markdown_text(in_brief(step))}")
-            at = f" at {', '.join(code_span(str(p)) for p in step.places)}" if step.places else ""
+            at = f"; at {', '.join(code_span(str(p)) for p in step.places)}" if step.places else ""
             lines.append(f"   - Effort: {step.effort}{markdown_text(_effect(step))}{at}")
         yield "\n".join(lines)
     yield "\n".join(f"> {markdown_text(note)}" for note in audit.notes)

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from bot.commands.explain import Topic
+from bot.commands.explain import Topic, _confidence
 from bot.commands.explain import run as explain
 from bot.commands.parse import MOST_COMMANDS
 from fake_github import FakeGitHub
 from fake_github.http import Request, Response
+from ptopt.change import whole_file
+from ptopt.config import Config
 from ptopt.github.pipeline import review_pull
+from ptopt.project.facts import NO_FACTS
+from ptopt.review import review_files
 from ptopt.rules import all_rules
 from tests.bot.commands.world import CODE, REPO, World
 
@@ -169,6 +174,26 @@ def test_explain_the_finding_of_the_thread(world: World) -> None:
     assert "**PTO101 item-every-step**" in answer
 
 
+def test_what_counted_is_said_in_words() -> None:
+    """A name of a feature that has none is left out."""
+    files = [whole_file("train.py", CODE)]
+    config = Config().model_copy(update={"min_confidence": 0.0})
+    finding = review_files(files, config=config, facts=NO_FACTS, limit_to_change=False).findings[0]
+    reasons = (
+        ("stated confidence", 2.0),
+        ("evidence", 1.0),
+        ("evaluation-records-graph:evaluated", 0.9),
+        ("often:step", -0.8),
+        ("path:train", 0.7),
+    )
+    said = _confidence(replace(finding, reasons=reasons))
+    assert said.endswith(
+        ". What counted most: how many lines prove it (for it), that it runs on every step (against it), "
+        "what its path says of the file (for it)"
+    )
+    assert "What counted" not in _confidence(replace(finding, reasons=reasons[2:3]))
+
+
 def test_explain_a_comment_by_its_link(world: World) -> None:
     number = world.posted("PTO201")
     page = world.pull.html_url.replace("http:", "https:")
@@ -276,7 +301,9 @@ def test_fix_commits_what_is_safe(world: World) -> None:
         "- `train.py:6` PTO201 factory-then-move\n\n"
         "Not fixed:\n\n"
         "- `train.py` PTO101 item-every-step: its fix assumes that `total` becomes a tensor: read it with `.item()` "
-        "where it is reported\n"
+        "where it is reported\n\n"
+        "Where an assumption holds: *Commit suggestion*, if the comment has one, or `ptopt fix --unsafe FILE` on the command "
+        "line, which applies all fixes of the file.\n"
     )
     assert world.repo.git.read_commit(commit).message.rstrip() == (
         "Apply the safe fixes of ptopt\n\n- PTO201 factory-then-move\n\nRequested by writer with /ptopt fix."

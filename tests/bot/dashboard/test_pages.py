@@ -83,8 +83,8 @@ def test_what_calibration_did(world: World) -> None:
     page = client.get(f"/dashboard/rules?repository={repo.id}")
     assert page.text.count("<svg") == 5
     assert "6 good, 1 open, 6 bad" in page.text
-    assert "quiet here: 6 people voted on it here, 6 against it" in text_of(page)
-    assert "effective votes are good; confidence" in text_of(page)
+    assert "Quiet here: 6 people voted on it here, 6 against it" in text_of(page)
+    assert "weighted votes" in text_of(page) and "; all votes together make it 0." in text_of(page)
     assert "no votes" in page.text
 
 
@@ -217,3 +217,43 @@ def test_jobs_of_one_kind(world: World) -> None:
     found = client.get(f"/dashboard/api/jobs?repository={repo.id}&kind=command").json()
     assert [job["id"] for job in found["items"]] == [asked]
     assert client.get(f"{address}&kind=nothing").status_code == 422
+
+
+def test_looks_for_reactions_do_not_bury_the_other_jobs(world: World) -> None:
+    """One follows another for as long as the pull request is open."""
+    repo = world.repository("polls/models", dev="read")
+    reviewed = world.job(repo, state=JobState.DONE)
+    polled, broken = world.job(repo, state=JobState.DONE, kind="poll"), world.job(repo, kind="poll")
+    client = world.person("dev")
+    address = f"/dashboard/jobs?repository={repo.id}"
+    page = client.get(address).text
+    assert f"/jobs/{reviewed}" in page and f"/jobs/{broken}" in page and f"/jobs/{polled}" not in page
+    assert "done (1)" in page and "dead (1)" in page and "All but looks for reactions" in page
+    page = client.get(f"{address}&kind=poll").text
+    assert f"/jobs/{reviewed}" not in page and f"/jobs/{polled}" in page and "done (1)" in page
+
+
+def test_findings_of_earlier_heads_where_there_are_any(world: World) -> None:
+    repo = world.repository("heads/models", dev="read")
+    first, second = (world.review(repo, pull=7, findings=number) for number in (2, 3))
+    other = world.review(repo, pull=8)
+    client = world.person("dev")
+    said = {
+        review: "those of earlier heads included" in client.get(f"/dashboard/reviews/{review}").text
+        for review in (first, second, other)
+    }
+    assert said == {first: False, second: True, other: False}
+
+
+def test_a_confidence_below_the_threshold_is_that_of_a_quiet_rule(world: World) -> None:
+    """One vote makes no rule quiet, so that its comments are still made."""
+    repo = world.repository("votes/models", dev="read")
+    comment = world.comment(repo, world.review(repo))
+    world.signal(comment, "verdict", "bad")
+    client = world.person("dev")
+    (rule,) = (found := client.get(f"/dashboard/api/repositories/{repo.id}/rules").json())["rules"]
+    assert not rule["quiet"] and rule["now"] >= found["threshold"]
+    explanation = rule["explanation"]
+    assert explanation.startswith("Less sure here, but not quiet: 1 person voted on it here, 1 against it;")
+    assert f"is kept at {found['threshold']:.2f} while the rule is not quiet" in explanation
+    assert "->" not in explanation and "log-odds" not in explanation

@@ -8,7 +8,6 @@ from bot.dashboard import words
 from bot.dashboard.queries.reviews import SignalLine
 from feedback.labels import TIERS, label
 from feedback.signals import SignalKind
-from service.jobs import Kind
 from tests.feedback.evidence import NOW, Row, comment
 
 
@@ -48,12 +47,6 @@ def test_the_reason_of_a_label() -> None:
         if tier.says:
             rows = [Row(tier.kind, next(iter(tier.says)))]
             assert "(" not in words.reason(label(comment(), rows).reason)
-
-
-def test_a_job() -> None:
-    assert words.job(Kind.POLL.value) == "look for reactions"
-    assert words.job(Kind.REVIEW.value) == "review"
-    assert words.job("later") == "later"
 
 
 def test_what_weights_were_learned_from() -> None:
