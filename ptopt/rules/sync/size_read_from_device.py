@@ -95,6 +95,14 @@ class SizeReadFromDevice(Rule):
         Invalid(
             """
             class Loss(nn.Module):
+                def forward(self, pred, target):
+                    valid = target.detach() > 0
+                    return F.l1_loss(pred[valid], target[valid])  # !
+            """
+        ),
+        Invalid(
+            """
+            class Loss(nn.Module):
                 def forward(self, dist: torch.Tensor, same: torch.Tensor):
                     return dist[same == 0].min()  # !
             """,
@@ -105,14 +113,6 @@ class SizeReadFromDevice(Rule):
                 def forward(self, error: torch.Tensor, valid: torch.Tensor):
                     return torch.masked_select(error, valid > 0).mean()  # !
             """,
-        ),
-        Invalid(
-            """
-            class Loss(nn.Module):
-                def forward(self, pred, target):
-                    valid = target.detach() > 0
-                    return F.l1_loss(pred[valid], target[valid])  # !
-            """
         ),
         Invalid(
             """
