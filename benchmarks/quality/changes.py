@@ -270,7 +270,11 @@ def head_material(clone: Clone, repo: str, sha: str, most: int) -> Material:
     what a repository holds, where its commits hold too few examples of a rule. Raises NotAvailableError."""
     blobs = [(path, blob) for path, blob in clone.files(sha) or () if path.endswith(".py")]
     blobs.sort(key=lambda named: sha256(f"{repo} {named[0]}".encode()).digest())
-    files = (whole_file(path, head) for path, blob in blobs if (head := clone.blob(blob)) and USES_TORCH.search(head))
+    files = (
+        whole_file(path, head)
+        for path, blob in blobs
+        if (head := clone.blob(blob)) and USES_TORCH.search(head)
+    )
     change = Change(tuple(islice(files, most)), ())
     if not change.files:
         raise NotAvailableError("no torch")

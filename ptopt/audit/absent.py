@@ -28,10 +28,11 @@ def absent(live: Live) -> tuple[str, ...]:
     found: dict[str, None] = {}
     for module in live.read.values():
         for node in module.file.index.of_type(ast.Import, ast.ImportFrom):
-            if not live.runs(module, node) or _may_fail(module, node):
-                continue
-            for level, name in _imported(node):
-                if _is_absent(live, module, level, name):
+            missing = [
+                (level, name) for level, name in _imported(node) if _is_absent(live, module, level, name)
+            ]
+            if missing and live.runs(module, node) and not _may_fail(module, node):
+                for level, name in missing:
                     found["." * level + name] = None
     return tuple(found)
 

@@ -9,9 +9,10 @@ from typing import Any
 
 from ptopt.audit.known import TRANSFORMERS, TRANSFORMERS_ADDED, Value, agreed, one_of
 from ptopt.audit.launches import Launch
-from ptopt.audit.modules import Module, dotted_name
+from ptopt.audit.modules import Module, dotted_name, qualified
 from ptopt.audit.setup import Setup
 
+_FILLS = frozenset({"HfArgumentParser", "TrlParser", "H4ArgumentParser"})
 _ARGUMENTS = re.compile(
     r"(TrainingArguments|SFTConfig|DPOConfig|GRPOConfig|KTOConfig|ORPOConfig|RewardConfig|PPOConfig|CPOConfig)$"
 )
@@ -152,17 +153,22 @@ def _only_uses(launch: Launch) -> bool:
     return _parsed(launch.options.get("do_train", True)) is False
 
 
+def _of_arguments(module: Module, call: ast.Call) -> str | None:
+    """The name of what makes arguments, or of what fills them."""
+    last = qualified(module, call.func).rpartition(".")[2] if dotted_name(call.func) else ""
+    return last if _ARGUMENTS.search(last) or last in _FILLS else None
+
+
 def _sources(setup: Setup) -> list[Source]:
     """The calls that make arguments, and the classes that a parser fills."""
     found: list[Source] = []
-    for module, call in setup.live.calls:
+    for module, call, last in setup.live.found(_of_arguments):
         name = dotted_name(call.func)
-        last = setup.qualified(module, call.func).rpartition(".")[2] if name else ""
         resolved = setup.live.modules.resolve(module, name) if name else None
         cls = resolved if resolved is not None and isinstance(resolved[1], ast.ClassDef) else None
         if _ARGUMENTS.search(last) and setup.runs(module, call).truth is not False:
             found.append(Source(module, call, call, cls, last))  # type: ignore[arg-type]
-        elif last in ("HfArgumentParser", "TrlParser", "H4ArgumentParser"):
+        elif last in _FILLS:
             for node in ast.walk(call):
                 named = dotted_name(node) if isinstance(node, (ast.Name, ast.Attribute)) else ""
                 tail = named.rpartition(".")[2]

@@ -136,7 +136,7 @@ def entry_points(
 ) -> tuple[tuple[EntryPoint, ...], list[str]]:
     """The scripts that train, with their measures; and what could not be followed, in words."""
     modules = Modules(files, facts.root)
-    summaries: Summaries = {}
+    summaries = Summaries(modules)
     entries: list[EntryPoint] = []
     lost: list[str] = []
     looked_at = candidates(modules, scripts)
@@ -203,7 +203,12 @@ def _entry(
     modules = live.modules
     bounds = tuple(modules.bounds(live.start, live.read))
     facts = facts.capped(bounds)
-    evaluator = Evaluator(live, live.once(Options), configured, Commands(commands, configured))
+    evaluator = _evaluator(live, commands, configured)
+    if evaluator.runs(call, module).differs:
+        trains = tuple(c for c in commands if not _starts_other_work(live, start, c, configured))
+        if trains and len(trains) < len(commands):
+            commands = trains
+            evaluator = _evaluator(live, commands, configured)
     setup = Setup(live, evaluator, facts, framework, commands, configured, (module, call))
     limits = []
     if live.truncated:
@@ -221,6 +226,16 @@ def _entry(
         signs=signs_of(setup), reached=reached(setup), obstacles=obstacles(setup),
         bounds=bounds,
     )  # fmt: skip
+
+
+def _evaluator(live: Live, commands: tuple[Launch, ...], configured: Configured) -> Evaluator:
+    return Evaluator(live, live.once(Options), configured, Commands(commands, configured))
+
+
+def _starts_other_work(live: Live, start: Start, command: Launch, configured: Configured) -> bool:
+    """Does the command keep the script from training: `--mode animate`?"""
+    _, module, call = start
+    return _evaluator(live, (command,), configured).runs(call, module).truth is False
 
 
 def _unknown(entries: tuple[EntryPoint, ...]) -> list[str]:

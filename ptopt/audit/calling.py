@@ -23,10 +23,29 @@ def callers(live: Live, function: FunctionNode, module: Module) -> Iterator[tupl
         call = other.file.index.parent(node)
         if isinstance(call, ast.Call) and call.func is node:
             explicit = isinstance(owner, ast.ClassDef) and text_of(node) == f"{owner.name}.__init__"
-            yield other, call, int(method and not explicit)
+            given = int(method and not explicit)
+            if not method or _takes(function, call, given):
+                yield other, call, given
         else:
             for alias in _calls_by_alias(other, node):
                 yield other, alias, int(method)
+
+
+def _takes(function: FunctionNode, call: ast.Call, given: int) -> bool:
+    """Do the arguments of a call fit the parameters? `self.model.train()` calls no `def train(self, loader)`."""
+    spec = function.args
+    names = [parameter.arg for parameter in (*spec.posonlyargs, *spec.args)]
+    if any(isinstance(argument, ast.Starred) for argument in call.args) or any(
+        keyword.arg is None for keyword in call.keywords
+    ):
+        return True
+    passed = given + len(call.args)
+    if passed > len(names) and spec.vararg is None:
+        return False
+    keywords = {keyword.arg for keyword in call.keywords}
+    needed = names[passed : len(names) - len(spec.defaults)]
+    needed += [p.arg for p, default in zip(spec.kwonlyargs, spec.kw_defaults, strict=True) if default is None]
+    return keywords.issuperset(needed)
 
 
 def partials(live: Live, function: FunctionNode, module: Module) -> Iterator[tuple[Module, ast.Call, int]]:
@@ -47,16 +66,16 @@ def _named_at(
 ) -> tuple[list[tuple[Module, ast.AST]], bool]:
     """Where a function is named, and whether its first parameter is given by the object."""
     if not isinstance(owner, ast.ClassDef):
-        return live.sites.get(function, []), False
+        return live.sites.get(function), False
     if function.name == "__init__":
-        return [*live.sites.get(owner, []), *live.once(_inits).get(owner, [])], True
-    return live.mentions.get(function.name, []), not _is_static(function)
+        return [*live.sites.get(owner), *live.once(_inits).get(owner, [])], True
+    return live.mentions.get(function.name), not _is_static(function)
 
 
 def _inits(live: Live) -> dict[ast.AST, list[tuple[Module, ast.AST]]]:
     """Class -> `super().__init__(...)` in the classes that derive from it."""
     table: dict[ast.AST, list[tuple[Module, ast.AST]]] = {}
-    for other, node in live.mentions.get("__init__", []):
+    for other, node in live.mentions.get("__init__"):
         cls = other.file.index.class_of(node)
         if cls is None or not isinstance(node, ast.Attribute):
             continue

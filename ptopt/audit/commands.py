@@ -62,7 +62,10 @@ class Commands:
             return None
         place = launch.place_of(name)
         note = f"`--{name}` of {place}"
-        found = _parsed(launch.options[name], option)
+        text = launch.options[name]
+        found = _parsed(text, option)
+        if found is None and isinstance(text, str) and text and not _is_number(option):
+            return Value(False, note=note, place=place, choices=(text,))  # a path of the reader: it is given
         return Value(False, note=note, place=place) if found is None else Value(True, found, note, place)
 
     def _files(self) -> list[tuple[Launch | None, str | None]]:
@@ -88,6 +91,11 @@ class Commands:
         found = self._configured.common(keys)
         value = agreed(found) if found else None
         return value if value is not None and value.known else None
+
+
+def _is_number(option: Option) -> bool:
+    default = option.default.value if isinstance(option.default, ast.Constant) else None
+    return option.type in ("int", "float") or isinstance(default, (int, float))
 
 
 def _name_of(option: Option) -> str:

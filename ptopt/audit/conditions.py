@@ -6,7 +6,7 @@ import ast
 import functools
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from ptopt.audit.known import Value
@@ -139,6 +139,25 @@ class Conditions(ABC):
             return unknown
         return Value(True, True, noted.note if noted else "", noted.place if noted else None)
 
+    def gets_past(self, node: ast.AST, module: Module) -> Value:
+        """Whether what stands before a node in its function lets it run: `if precision == "fp32": return suppress`."""
+        guards = list(_exits_before(node, module))
+        tests = {test: self.truth_of(test, module) for guard in guards for test in _tests(guard)}
+        open_ = [value for value in tests.values() if not value.known]
+        first = open_[0] if open_ else None
+        together = first is not None and all(
+            value.option == first.option != "" and len(value.choices) == len(first.choices) for value in open_
+        )
+        if first is None or not together or not first.choices:
+            passes, asked = _passes(guards, lambda test: tests[test].truth)
+            if passes is None:
+                return replace(first, choices=(), passed=()) if first is not None else Value(False)
+            noted = [tests[test] for test in asked if tests[test].note]
+            why = noted[-1] if noted else Value(True)
+            return Value(True, passes, why.note, why.place, option=why.option)
+        ways = tuple(_passes(guards, _chosen(tests, at))[0] for at in range(len(first.choices)))
+        return replace(first, choices=ways, passed=())
+
     def _as_asked(self, value: Value, test: ast.expr, wanted: bool, module: Module) -> Value:
         """The value of an open condition; its note says `not` where the node runs if the noted expression is false."""
         inner, negative = test, not wanted
@@ -179,7 +198,7 @@ class Conditions(ABC):
         self._open.add(function)
         owner = module.file.index.parent(function)
         if isinstance(owner, ast.ClassDef):
-            sites = list(self.live.sites.get(owner, []))
+            sites = list(self.live.sites.get(owner))
             if function not in self.live.hooks:
                 answer = self._any(self._from_elsewhere(function), depth)
                 if answer.truth is True:
@@ -187,14 +206,14 @@ class Conditions(ABC):
             else:
                 answer = self._any(sites, depth)
         else:
-            answer = self._any(self.live.sites.get(function, []), depth)
+            answer = self._any(self.live.sites.get(function), depth)
         self._runs[function] = answer
         self._open.discard(function)
         return answer
 
     def _from_elsewhere(self, function: FunctionNode) -> list[tuple[Module, ast.AST]]:
         """The mentions of a method; not those of methods of its name, which hand a call on to their parts."""
-        mentions = self.live.mentions.get(function.name, [])
+        mentions = self.live.mentions.get(function.name)
         outside = [
             (module, node)
             for module, node in mentions
@@ -231,6 +250,98 @@ class Conditions(ABC):
                         return module, ancestor
                     break
         return None
+
+
+def _exits_before(node: ast.AST, module: Module) -> Iterator[ast.If]:
+    """The `if` statements before a node in its function of which a branch leaves the function."""
+    found: list[ast.If] = []
+    for ancestor, child in module.file.index.ancestors(node):
+        for name in ("body", "orelse"):
+            body = getattr(ancestor, name, None)
+            if isinstance(body, list) and child in body:
+                before = body[: body.index(child)]
+                found = [s for s in before if isinstance(s, ast.If) and _may_leave(s)] + found
+        if isinstance(ancestor, FUNCTIONS):
+            yield from found
+            return
+
+
+def _may_leave(guard: ast.If) -> bool:
+    return _leaves(guard.body) or any(map(_leaves, _last_branches(guard)))
+
+
+def _last_branches(guard: ast.If) -> Iterator[list[ast.stmt]]:
+    """The bodies of `elif` and `else`."""
+    while len(guard.orelse) == 1 and isinstance(guard.orelse[0], ast.If):
+        guard = guard.orelse[0]
+        yield guard.body
+    yield guard.orelse
+
+
+def _leaves(body: list[ast.stmt]) -> bool:
+    return bool(body) and isinstance(body[-1], (ast.Return, ast.Raise))
+
+
+def _chosen(tests: Mapping[ast.expr, Value], at: int) -> Callable[[ast.expr], bool | None]:
+    """The truth of each test where the option holds one of its values."""
+
+    def truth(test: ast.expr) -> bool | None:
+        value = tests[test]
+        return bool(value.value if value.known else value.choices[at])
+
+    return truth
+
+
+def _parts(test: ast.expr) -> Iterator[ast.expr]:
+    """What `and`, `or` and `not` join."""
+    if isinstance(test, ast.BoolOp):
+        for value in test.values:
+            yield from _parts(value)
+    elif isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        yield from _parts(test.operand)
+    else:
+        yield test
+
+
+def _joined(test: ast.expr, truth: Callable[[ast.expr], bool | None]) -> bool | None:
+    if isinstance(test, ast.BoolOp):
+        decisive = isinstance(test.op, ast.Or)
+        answers = [_joined(value, truth) for value in test.values]
+        return decisive if decisive in answers else None if None in answers else not decisive
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        answer = _joined(test.operand, truth)
+        return None if answer is None else not answer
+    return truth(test)
+
+
+def _tests(guard: ast.If) -> Iterator[ast.expr]:
+    yield from _parts(guard.test)
+    if len(guard.orelse) == 1 and isinstance(guard.orelse[0], ast.If):
+        yield from _tests(guard.orelse[0])
+
+
+def _passes(
+    guards: list[ast.If], truth: Callable[[ast.expr], bool | None]
+) -> tuple[bool | None, list[ast.expr]]:
+    """Does none of them leave the function; None where that is not known. And the tests that decide it."""
+    asked: list[ast.expr] = []
+    for each in guards:
+        guard: ast.If | None = each
+        while guard is not None:
+            taken = _joined(guard.test, truth)
+            if taken is None:
+                return None, asked
+            asked += _parts(guard.test)
+            if taken:
+                if _leaves(guard.body):
+                    return False, asked
+                break
+            chained = len(guard.orelse) == 1 and isinstance(guard.orelse[0], ast.If)
+            if not chained and _leaves(guard.orelse):
+                return False, asked
+            following = guard.orelse[0] if chained else None
+            guard = following if isinstance(following, ast.If) else None
+    return True, asked
 
 
 @functools.lru_cache(_REMEMBERED)

@@ -78,7 +78,7 @@ class Contexts:
         self._modules = Modules(self._python, facts)
         self._started = launches(files)
         self._documents = read_all(files)
-        self._summaries: Summaries = {}
+        self._summaries = Summaries(self._modules)
         self._texts: dict[str, list[tuple[int, str]]] = {}
         self._hits: dict[str, list[tuple[int, tuple[str, ...]]]] = {}
         self._absent = _absent(files)

@@ -7,7 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping
 
-from ptopt.audit.modules import Module, text_of
+from ptopt.audit.modules import Module, qualified, text_of
 from ptopt.audit.setup import Setup
 from ptopt.source.calls import last_name
 from ptopt.source.index import FunctionNode
@@ -28,23 +28,19 @@ _DECODING_SETS = re.compile(
     r"Kinetics\w*|Flowers102|Food101|Caltech\w+|INaturalist|StanfordCars|OxfordIIITPet)$"
 )
 _DECODES_IN_TEXT = re.compile(rb"\bImage\.open\(|\bcv2\.imread\(|\bimageio\.imread\(")
-_Callees = Mapping[FunctionNode | None, list[tuple[Module, ast.Call]]]
 
 
 def decodes(setup: Setup) -> bool:
     """A picture, video or recording, in each dataset that the script may use: which of them its training loader is given is
     seldom plain.
     """
-    by_function: defaultdict[FunctionNode | None, list[tuple[Module, ast.Call]]] = defaultdict(list)
-    for module, call in setup.live.calls:
-        by_function[module.file.index.function_of(call)].append((module, call))
-    answers = _of_datasets(setup, by_function)
+    answers = _of_datasets(setup)
     if False in answers:
         return False
     return bool(answers) or _uses_decoding_set(setup) or _may_decode(setup)
 
 
-def _of_datasets(setup: Setup, calls: _Callees) -> set[bool]:
+def _of_datasets(setup: Setup) -> set[bool]:
     """For the datasets of the repository that the script runs: do their items decode?"""
     named: defaultdict[str, list[FunctionNode]] = defaultdict(list)
     for function in setup.live.functions:
@@ -56,7 +52,7 @@ def _of_datasets(setup: Setup, calls: _Callees) -> set[bool]:
             cls = module.file.index.class_of(function)
             if cls is None or not _is_dataset(cls):
                 continue
-            answer = _reaches_decoding(setup, function, calls, named)
+            answer = _reaches_decoding(setup, function, named)
             if answer or not _WRAPS.search(module.file.source(function)):
                 found.add(answer)
     return found
@@ -67,14 +63,12 @@ def _is_dataset(cls: ast.ClassDef) -> bool:
     return _DATASET.search(words) is not None and _OTHER.search(words) is None
 
 
-def _reaches_decoding(
-    setup: Setup, item: FunctionNode, calls: _Callees, named: Mapping[str, list[FunctionNode]]
-) -> bool:
+def _reaches_decoding(setup: Setup, item: FunctionNode, named: Mapping[str, list[FunctionNode]]) -> bool:
     waiting, seen = [item], {item}
     for _ in range(_DEEPEST):
         called = set()
         for function in waiting:
-            for module, call in calls.get(function, ()):
+            for module, call in setup.live.calls_in(function):
                 if _DECODES.search(setup.qualified(module, call.func)):
                     return True
                 called.add(last_name(call.func))
@@ -86,10 +80,13 @@ def _reaches_decoding(
 def _uses_decoding_set(setup: Setup) -> bool:
     """Of torchvision."""
     return any(
-        _DECODING_SETS.search(setup.qualified(module, call.func))
-        and setup.runs(module, call).truth is not False
-        for module, call in setup.live.calls
+        setup.runs(module, call).truth is not False
+        for module, call, _ in setup.live.found(_makes_decoding_set)
     )
+
+
+def _makes_decoding_set(module: Module, call: ast.Call) -> bool | None:
+    return _DECODING_SETS.search(qualified(module, call.func)) is not None or None
 
 
 def _may_decode(setup: Setup) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import cached_property
 from itertools import islice
 
 from ptopt.audit.launches import SHELL, Launch, of_script, pages
@@ -78,7 +79,7 @@ class Documentation:
             return False
         if commands and all(launch.evaluates for launch in commands):
             return True
-        named = [path for path in self._named_pages() if _is_above(path, script)]
+        named = [path for path in self._named_pages if _is_above(path, script)]
         texts = [self._texts[path] for path in (*named, *self._started_by(named))]
         installed = [
             name for name, module in self._commands if _is_end(module.replace(".", "/") + ".py", script)
@@ -110,6 +111,7 @@ class Documentation:
                     yield Obstacle(kind, " ".join(match[0].split()), _place(path, held, match))
                     return
 
+    @cached_property
     def _named_pages(self) -> list[str]:
         """The pages of the root, and those of the folders that these name; all where the root has none."""
         found = [path for path in self._pages if "/" not in path and self._texts[path].strip()]
@@ -198,6 +200,8 @@ def _names_shell(text: str, path: str) -> bool:
 def _names_folder(text: str, folder: str) -> bool:
     """As a path, a link, or where a command goes: `scripts/`, `[here](scripts)`, `cd scripts`."""
     parts = folder.split("/")
+    if parts[-1] not in text:
+        return False
     ends = "|".join(re.escape("/".join(parts[at:])) for at in range(len(parts)))
     return (
         re.search(rf"(?:[`\"'(\[/]|\bcd |\s\./|\s)(?:{ends})/|(?:[`\"'(\[/]|\bcd )(?:{ends})(?![\w-])", text)

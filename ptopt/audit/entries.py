@@ -20,17 +20,19 @@ _TRAINING_NAME = re.compile(r"train|finetune|fine_tune|main|run|sft|dpo|ppo|grpo
 _WORK = r"(?:train|fine_?tune|fit|run|main|learn|launch|start|Fire)\w*"
 _DOES_WORK = re.compile(rf"{_WORK}$")
 _MAIN = re.compile(
-    rf"__name__\s*==|^(?:for|while|with|if|trainer|main|train|app|fire|run)\b|^(?:try:\s+)?[\w)][\w.)\] =]*\b{_WORK}\(".encode(),
+    rf"__name__\s*==|^(?:for|while|with|trainer|main|train|app|fire|run)\b|^(?:try:\s+)?[\w)][\w.)\] =]*\b{_WORK}\(".encode(),
     re.M,
 )
 # Scripts that use what training made: what they import may hold a training, which they do not run.
 _USES = re.compile(
-    r"(^|_)(infer|inference|test|demo|predict|sample|export|eval|evaluate|convert|preprocess|unwrap|merge|upload|download)(_|$)"
+    r"(^|_)(infer|inference|test|demo|predict|sample|export|eval|evaluate|convert|conversion|generate|extract|preprocess|unwrap|merge|"
+    r"upload|download)(_|$)"
 )
 _MOST_LOOPS = 12  # backward calls that are looked at
 _TRAINER = re.compile(r"Trainer\w*$")
 _LIGHTNING = frozenset({"lightning", "pytorch_lightning", "lightning_fabric"})
 _BACKWARD = frozenset({"backward", "manual_backward"})
+_NO_GRAPH = frozenset({"no_grad", "inference_mode"})
 _STEPS = frozenset({"step", "optimizer_step", "run_backward"})
 _SCALERS = frozenset(f"{of}{line}scaler" for of in ("", "loss", "grad", "amp") for line in ("", "_"))
 _OF_FRAMEWORKS = frozenset({"Accelerator", "Fabric", "LightningLite", "initialize", "Booster", "Engine"})
@@ -65,14 +67,19 @@ def candidates(modules: Modules, scripts: frozenset[str]) -> list[str]:
 
 
 def _unlikely(path: str) -> int:
-    name = path.rpartition("/")[2].lower()
-    likely = bool(_TRAINING_NAME.search(name))
+    likely = bool(_TRAINING_NAME.search(path.rpartition("/")[2].lower()))
+    if not likely and _is_named_for_use(path):
+        return 3 + 4 * is_notebook(path)  # after the trainings among the examples
     return 2 * (path_kind(path) is not None) + (not likely) + 4 * is_notebook(path)
 
 
 def only_uses(path: str, start: Start) -> bool:
     """Is the script named like one that does not train, and does the training stand elsewhere?"""
-    return start[1].path != path and bool(_USES.search(path.rpartition("/")[2].rpartition(".")[0].lower()))
+    return start[1].path != path and _is_named_for_use(path)
+
+
+def _is_named_for_use(path: str) -> bool:
+    return bool(_USES.search(path.rpartition("/")[2].rpartition(".")[0].lower()))
 
 
 def main_line(module: Module) -> int:
@@ -113,7 +120,8 @@ def training_start(live: Live) -> Start | None:
     found = [
         (framework, module, call)
         for framework, module, call in _starts(live, packages)
-        if evaluator.runs(call, module).truth is not False
+        if not _infers(module, call)
+        and evaluator.runs(call, module).truth is not False
         and _is_reached(live, module.file.index.function_of(call), module, set())
     ]
     if not found:
@@ -126,6 +134,17 @@ def training_start(live: Live) -> Start | None:
     return min(found, key=rank)
 
 
+def _infers(module: Module, call: ast.Call) -> bool:
+    """Does a function around the call record no graph? Then it steers what it makes by the gradient of an input."""
+    function = module.file.index.function_of(call)
+    while function is not None:
+        for decorator in function.decorator_list:
+            if last_name(decorator.func if isinstance(decorator, ast.Call) else decorator) in _NO_GRAPH:
+                return True
+        function = module.file.index.function_of(function)
+    return False
+
+
 def _is_reached(live: Live, function: FunctionNode | None, module: Module, seen: set[FunctionNode]) -> bool:
     """Does anything that runs name the method? What a class offers beside is not started by all who make an object of it."""
     if function is None or function in seen:
@@ -136,7 +155,7 @@ def _is_reached(live: Live, function: FunctionNode | None, module: Module, seen:
         return True
     return any(
         _is_reached(live, other.file.index.function_of(node), other, seen)
-        for other, node in live.mentions.get(function.name, [])
+        for other, node in live.mentions.get(function.name)
     )
 
 

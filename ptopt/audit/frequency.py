@@ -18,6 +18,7 @@ from ptopt.source.index import FUNCTIONS, LOOPS, FunctionNode, Loop
 
 _DEEPEST = 8
 _MOST_SITES = 12  # calls of one function
+_MOST_SHOWN = 2  # conditions
 _LONGEST = 60  # characters of a condition
 _BETTER = re.compile(r"best|improve", re.I)
 _COUNTED = re.compile(r"epoch|step|iter|batch|loader|round|episode|update|train|range\(", re.I)
@@ -29,7 +30,7 @@ class Frequency:
 
     every: str = ""  # "every 5 of `epoch`"
     best: bool = False  # only where the evaluation is better than before
-    condition: str = ""  # the first that is open
+    conditions: tuple[str, ...] = ()  # those that are open
     loop: str = ""  # "each epoch", "in the loop"; "once" where there is surely none
 
     @property
@@ -41,22 +42,30 @@ class Frequency:
             return 1
         if self.loop in ("", "once"):
             return 5 - bool(self.loop)
-        return 2 if self.condition else 0
+        return 2 if self.conditions else 0
 
     @property
     def text(self) -> str:
         """In words; "" where nothing is known."""
+        only = _shown(self.conditions)
         if self.every:
-            return self.every + (" where it is the best so far" if self.best else "")
+            return self.every + (" where it is the best so far" if self.best else "") + only
         if self.best:
-            return f"{self.loop} where it is the best so far".removeprefix("once ").strip()
-        return f"{self.loop}, if {self.condition}" if self.rank == 2 else self.loop
+            return f"{self.loop} where it is the best so far".removeprefix("once ").strip() + only
+        return f"{self.loop}{only}" if self.rank == 2 else self.loop
 
     def within(self, outer: Frequency) -> Frequency:
-        """With what stands around the call of its function: the inner condition says more than an outer one."""
-        return Frequency(
-            self.every or outer.every, self.best or outer.best, self.condition or outer.condition, outer.loop
-        )
+        """With what stands around the call of its function."""
+        conditions = tuple(dict.fromkeys((*self.conditions, *outer.conditions)))
+        return Frequency(self.every or outer.every, self.best or outer.best, conditions, outer.loop)
+
+
+def _shown(conditions: tuple[str, ...]) -> str:
+    """In words, the inner ones, which say most."""
+    if not conditions:
+        return ""
+    more = " and more holds" if len(conditions) > _MOST_SHOWN else ""
+    return ", if " + " and ".join(conditions[:_MOST_SHOWN]) + more
 
 
 class Frequencies:
@@ -130,19 +139,20 @@ class Frequencies:
     def _guarded(self, module: Module, guard: ast.If, taken: bool, met: Frequency) -> Frequency:
         """With what one condition says."""
         test = text_of(guard.test)
-        if taken and (_BETTER.search(test) or _is_made_of_best(module, guard.test)):
+        of_best = taken and (_BETTER.search(test) or _is_made_of_best(module, guard.test))
+        if of_best:
             met = replace(met, best=True)
         every = next((node for node in ast.walk(guard.test) if _is_remainder(node)), None)
         if isinstance(every, ast.BinOp) and taken:
             number = self._setup.value(module, every.right)
             if number.known and number.value in (None, 0, -1, math.inf):
-                return replace(met, condition=met.condition or f"`{text_of(every.right)}` is set")
+                return _also(met, f"`{text_of(every.right)}` is set")
             return met if met.every else replace(met, every=self._every(module, every))
         known = self._setup.evaluator.truth_of(guard.test, module).truth is not None
-        if met.best or met.condition or known or test.endswith(" is not None"):
+        if of_best or known or test.endswith(" is not None"):
             return met
         shown = f"`{test}`" if taken else f"not `{test}`"
-        return replace(met, condition=shown if len(test) < _LONGEST else "a condition holds")
+        return _also(met, shown if len(test) < _LONGEST else "a condition holds")
 
     def _every(self, module: Module, remainder: ast.BinOp) -> str:
         value = self._setup.value(module, remainder.right)
@@ -151,6 +161,10 @@ class Frequencies:
         if value.known and value.note:
             shown = f"{value.value} ({value.note})"
         return f"every {shown} of `{text_of(remainder.left)[:40]}`"
+
+
+def _also(met: Frequency, condition: str) -> Frequency:
+    return met if condition in met.conditions else replace(met, conditions=(*met.conditions, condition))
 
 
 def _is_made_of_best(module: Module, test: ast.expr) -> bool:

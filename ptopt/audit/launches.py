@@ -29,6 +29,8 @@ _NO_VALUE = re.compile(
 _COMMAND = re.compile(r"\s*(\$ )?([A-Z_]+=\S+ )*(python3?|torchrun|accelerate launch|deepspeed)\s")
 _VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)(?:\[[@*]\])?\}|\$([A-Za-z_]\w*)")
 _WHOLE_LIST = re.compile(r"\"(\$\{\w+\[[@*]\]\})\"")  # its parts, and not one text
+_MORE_OPTIONS = re.compile(r"^\s*--?[A-Za-z][\w-]*(?:[\s=]|$)")
+_REMARK = re.compile(r"\s+(\\?)\s*#\s[^'\"]*$")
 _KEEPS_OPTIONS = re.compile(r"\s*(?:export\s+)?[A-Za-z_]\w*=[\"'(].*\s?-\w")  # `FLAGS="--lr 1e-4"`
 _IN_FOLDER = re.compile(r"\$\{?\w+\}?/([\w./-]+\.\w+)")
 _LINK = re.compile(
@@ -116,13 +118,19 @@ def pages(files: Mapping[str, bytes]) -> list[str]:
 
 def _commands(text: str) -> str:
     """The lines of a README that are commands, and what goes on below them; the others are left empty."""
-    lines, goes_on = [], False
+    lines: list[str] = []
+    goes_on = command = False
     for line in text.split("\n"):
-        kept = (goes_on and not line.lstrip().startswith("```")) or bool(
-            _COMMAND.match(line) or _KEEPS_OPTIONS.match(line)
-        )
-        goes_on = kept and line.rstrip().endswith("\\")
-        lines.append(line.strip().removeprefix("$ ") if kept else "")
+        fence = line.lstrip().startswith("```")
+        starts = bool(_COMMAND.match(line))
+        below = command and bool(lines[-1]) and _MORE_OPTIONS.match(line) is not None  # a lost backslash
+        kept = (goes_on and not fence) or starts or below or bool(_KEEPS_OPTIONS.match(line))
+        if below and not goes_on:
+            lines[-1] += " \\"
+        command = kept and (starts or command)
+        shown = _REMARK.sub(r" \1", line.strip().removeprefix("$ ")).rstrip() if kept else ""
+        goes_on = kept and shown.endswith("\\")
+        lines.append(shown)
     return "\n".join(lines)
 
 

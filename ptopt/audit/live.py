@@ -10,24 +10,20 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from ptopt.audit.configured import Setting
 from ptopt.audit.modules import Module, Modules, dotted_name, path_is_package, text_of
-from ptopt.audit.summaries import DYNAMIC, Held, Site, Summaries, Summary, main_block, summarise
+from ptopt.audit.summaries import DYNAMIC, Held, Site, Summaries, Summary, is_hook
 from ptopt.source import work
 from ptopt.source.calls import last_name
+from ptopt.source.file import SourceFile
 from ptopt.source.index import FUNCTIONS, FunctionNode
 
 MOST_IN_PACKAGE = 60  # modules of a package that is imported by names in strings
 MOST_MODULES = 400  # of one entry point
-_MODULE_BASES = re.compile(
-    r"(^|\.)(Module|ModuleDict|ModuleList|Sequential|Dataset|IterableDataset|Sampler|BatchSampler|Function|Optimizer|object|"
-    r"ABC|Protocol)$"
-)
-_MODULE_HOOKS = frozenset({"forward", "backward", "step", "get", "len", "process"})
 _AROUND = re.compile(r"(trainer|callbacks?|loggers?|scheduler|optim\w*|metrics?)$", re.I)
 _NETWORK_TYPE = re.compile(r"\bModule\b")  # not `ModuleType`
 _PARTS = re.compile(r"\.(named_)?(modules|children)\(")
@@ -36,7 +32,54 @@ _OF_SETTINGS = ("config.py", "configs.py", "cfg.py", "yacs.py")  # files
 _MAKES_TARGETS = frozenset(
     {"instantiate", "instantiate_from_config", "get_obj_from_str", "get_class", "import_module", "locate"}
 )
+_TARGET = "_target_"
+_MOST_ROUNDS = 3
+K = TypeVar("K")
 T = TypeVar("T")
+
+
+class _Named(Generic[K]):
+    """Where things are named, looked up when somebody asks: most things nobody asks for."""
+
+    def __init__(
+        self, naming: Mapping[K, list[Summary]], sites: Callable[[Summary, K], list[Site]], places: dict[Summary, int]
+    ) -> None:  # fmt: skip
+        self._naming, self._sites, self._places = naming, sites, places
+        self.more: defaultdict[K, list[tuple[float, Site]]] = defaultdict(list)
+        """What is found in another way, each with its place among the units."""
+        self._known: dict[K, tuple[tuple[int, int], list[Site]]] = {}
+
+    def get(self, key: K) -> list[Site]:
+        more = self.more.get(key, ())
+        state = len(self._places), len(more)  # both only grow
+        known = self._known.get(key)
+        if known is None or known[0] != state:
+            places, sites = self._places, self._sites
+            found: list[tuple[float, Site]] = [
+                (places[unit], site)
+                for unit in self._naming.get(key, ())
+                if unit in places
+                for site in sites(unit, key)
+            ]
+            found += more
+            found.sort(key=_place)
+            known = self._known[key] = state, [site for _, site in found]
+        return known[1]
+
+    def __contains__(self, key: K) -> bool:
+        return bool(self.get(key))
+
+
+def _place(found: tuple[float, Site]) -> float:
+    return found[0]
+
+
+def _sites_of(unit: Summary, definition: ast.AST) -> list[Site]:
+    return unit.sites[definition]
+
+
+def _mentions_of(unit: Summary, name: str) -> list[Site]:
+    return unit.mentioned[name]
 
 
 class Live:
@@ -51,17 +94,22 @@ class Live:
         self.read: dict[str, Module] = {}
         self.functions: dict[FunctionNode, Module] = {}
         self.classes: dict[ast.ClassDef, Module] = {}
-        self.sites: defaultdict[ast.AST, list[Site]] = defaultdict(list)  # definition -> where it is named
-        self.mentions: defaultdict[str, list[Site]] = defaultdict(list)  # attribute -> where it is named
         self.hooks: set[FunctionNode] = set()  # methods that Python or a framework calls
         self._units: list[tuple[Module, Summary]] = []  # what was followed
-        self._callers: defaultdict[str, list[int]] = defaultdict(list)  # name -> the units that call it
-        self._listed = 0  # units that are in that table
+        self._places: dict[Summary, int] = {}  # where in that list
+        self._known: set[object] = set()  # definitions, and paths of modules, that were reached
+        self._mentioned: set[str] = set()  # attributes
         self.dynamic: list[Site] = []  # calls that find code by a name in a string
         self.truncated = False
         self.registers = False  # models of the repository are made by their names
         self._summaries = summaries
+        self._calls_named: dict[str, list[tuple[Module, ast.Call]]] = {}
+        self._calls_spelled: dict[str, list[tuple[Module, ast.Call]]] = {}
         self._computed: dict[Callable[[Live], Any], Any] = {}
+        self.sites = _Named(summaries.naming, _sites_of, self._places)  # definition -> where it is named
+        self.mentions = _Named(
+            summaries.mentioning, _mentions_of, self._places
+        )  # attribute -> where it is named
         self._methods: defaultdict[str, list[tuple[Module, FunctionNode]]] = defaultdict(list)
         self._waiting: list[tuple[Module, ast.AST | Held]] = []
         self._variables: set[str] = set()  # names that are read
@@ -74,8 +122,13 @@ class Live:
         self._read(start)
         self._follow_all()
         self._reach_registered()
-        self._settle()
-        self._follow_all()
+        for _ in range(_MOST_ROUNDS):  # what is found by name may find more
+            left = len(self.dynamic)
+            self._settle()
+            left = min(left, len(self.dynamic))
+            self._follow_all()
+            if len(self.dynamic) == left:
+                break
 
     def once(self, compute: Callable[[Live], T]) -> T:
         """`compute(self)`, remembered: for tables that several ask for when all is read."""
@@ -91,22 +144,61 @@ class Live:
 
     def calls_of(self, names: frozenset[str]) -> Iterator[tuple[Module, ast.Call]]:
         """Those of a function or method of one of these names."""
-        table, units = self._callers, self._units
-        for place in range(self._listed, len(units)):
-            for name in units[place][1].called:
-                table[name].append(place)
-        self._listed = len(units)
-        for place in sorted({place for name in names for place in table.get(name, ())}):
-            module, summary = units[place]
+        calling = self._summaries.calling
+        for module, summary in self._followed({s for name in names for s in calling.get(name, ())}):
             yield from ((module, call) for call in summary.calls if last_name(call.func) in names)
 
+    def calls_in(self, function: FunctionNode) -> list[tuple[Module, ast.Call]]:
+        """Those of a function that runs and is nested in no other, without those of the functions in it."""
+        module = self.functions[function]
+        summary = self._summaries.of(module, function, imported=True)
+        index = module.file.index
+        return [(module, call) for call in summary.calls if index.function_of(call) is function]
+
+    def calls_named(self, name: str) -> list[tuple[Module, ast.Call]]:
+        """Those of this last part of a dotted name."""
+        if name not in self._calls_named:
+            self._calls_named[name] = [
+                (module, call)
+                for module, call in self.calls_of(frozenset({name}))
+                if dotted_name(call.func).rpartition(".")[2] == name
+            ]
+        return self._calls_named[name]
+
+    def calls_spelled(self, name: str) -> list[tuple[Module, ast.Call]]:
+        """Those of this last name, as its package spells it; to be asked for when all is read."""
+        if name not in self._calls_spelled:
+            places = self._spelled.get(name, ())
+            self._calls_spelled[name] = [
+                (module, call)
+                for module, summary in (self._units[place] for place in places)
+                for call in summary.by_name(module)[name]
+            ]
+        return self._calls_spelled[name]
+
+    def spelled(self) -> Iterable[str]:
+        """The last names of all that is called, as their packages spell them."""
+        return self._spelled
+
     @cached_property
-    def calls_by_name(self) -> dict[str, list[tuple[Module, ast.Call]]]:
-        """Last part of the dotted name that is called -> the calls."""
-        table: defaultdict[str, list[tuple[Module, ast.Call]]] = defaultdict(list)
-        for module, call in self.calls:
-            table[dotted_name(call.func).rpartition(".")[2]].append((module, call))
-        return table
+    def _spelled(self) -> dict[str, list[int]]:
+        table: defaultdict[str, list[int]] = defaultdict(list)
+        for place, (module, summary) in enumerate(self._units):
+            for name in summary.by_name(module):
+                table[name].append(place)
+        return dict(table)
+
+    def found(self, compute: Callable[[Module, ast.Call], T | None]) -> Iterator[tuple[Module, ast.Call, T]]:
+        """What `compute` finds in the calls that run: computed once for all scripts, on which it must not depend."""
+        for module, summary in self._units:
+            for call, answer in summary.found(compute, module):
+                yield module, call, answer
+
+    def _followed(self, summaries: Iterable[Summary]) -> Iterator[tuple[Module, Summary]]:
+        """Those of the summaries that run, in the order in which they were followed."""
+        places = self._places
+        for place in sorted(places[summary] for summary in summaries if summary in places):
+            yield self._units[place]
 
     def _follow_all(self) -> None:
         while self._waiting:
@@ -126,23 +218,14 @@ class Live:
                 return
             self.read[one.path] = one
             self._waiting.append((one, one.file.tree))
-            for level, name, names in one.imports:
-                for path in self._paths(one, level, name, names):
-                    other = self.modules.parse(path) if path not in self.read else None
-                    if other is not None:
-                        waiting.append(other)
-
-    def _paths(self, module: Module, level: int, name: str, names: tuple[str, ...]) -> list[str]:
-        found = [self.modules.find(name, level, module.path)]
-        if found[0] is None or found[0].endswith("__init__.py"):
-            found += [
-                self.modules.find(f"{name}.{each}" if name else each, level, module.path) for each in names
-            ]
-        return [path for path in found if path is not None and path != module.path]
+            for path in self._summaries.imports(one):
+                other = self.modules.parse(path) if path not in self.read else None
+                if other is not None:
+                    waiting.append(other)
 
     def _follow(self, module: Module, unit: ast.AST | Held) -> None:
         if isinstance(unit, Held):
-            self._take(module, unit.summary)
+            self._take(module, self._summaries.entered(module, unit.summary))
             return
         summary = self._summary(module, unit)
         self._take(module, summary)
@@ -156,13 +239,13 @@ class Live:
             else:
                 for name in held.variables:
                     self._held[name].append((module, held))
-        if isinstance(unit, ast.Module):  # `from loaders import TABLE as table`
-            self._reads(
-                frozenset(name for local, (_, _, name) in module.imported.items() if name not in ("", local))
-            )
+        if isinstance(unit, ast.Module):
+            self._reads(module.once(_renamed, unit))
 
     def _reads(self, variables: frozenset[str]) -> None:
         new = variables - self._variables
+        if not new:
+            return
         self._variables |= new
         for name in new & self._held.keys():
             for holder, held in self._held.pop(name):
@@ -176,7 +259,7 @@ class Live:
     def _is_called_by_others(self, module: Module, held: Held) -> bool:
         """Set as a method of a class of another package, or as one that its base calls."""
         return bool(held.of) and (
-            self.modules.resolve(module, held.of) is None or any(map(_is_hook, held.variables))
+            self.modules.resolve(module, held.of) is None or any(map(is_hook, held.variables))
         )
 
     def _opens(self, module: Module) -> None:
@@ -187,27 +270,28 @@ class Live:
                 for held in self._summary(module, module.file.tree).held:
                     self._start(module, held)
 
+    def _summary(self, module: Module, unit: ast.AST) -> Summary:
+        return self._summaries.of(module, unit, imported=module is not self.start)
+
     def _take(self, module: Module, summary: Summary) -> None:
         """What the summary mentions runs."""
-        work.current().charge(len(summary.names) + len(summary.calls))
-        named, classes, functions, read = self.sites, self.classes, self.functions, self.read
-        for holder, definition, site in summary.reached(module, self.modules):
-            if definition is None:
-                if holder.path not in read:
-                    self._read(holder)
-                continue
-            named[definition].append(site)
-            if definition not in functions and definition not in classes:  # most are known
-                self._arrive(holder, definition)
-        for name, sites in summary.mentioned(module, self.modules).items():
-            if name not in self.mentions:
+        work.current().charge(summary.cost)
+        self._places[summary] = len(self._units)
+        self._units.append((module, summary))
+        if new := summary.reached - self._known:
+            self._known |= new
+            for key, (holder, definition) in summary.definitions.items():
+                if key in new:
+                    self._arrive(holder, definition)
+        new_names = summary.mentions - self._mentioned
+        for name, sites in summary.mentioned.items() if new_names or summary.looks_up else ():
+            if name in new_names:
                 for holder, method in self._methods.get(name, ()):
                     self._run(holder, method)
-            self.mentions[name] += sites
+                self._mentioned.add(name)
             for _, node in sites if name == "__dict__" else ():
                 if isinstance(node, ast.Attribute):
                     self._reach_all(module, node.value, node)
-        self._units.append((module, summary))
         self._reads(summary.variables)
         for call in summary.special:
             if last_name(call.func) in DYNAMIC and not self._import_all(module, call):
@@ -317,18 +401,18 @@ class Live:
                 continue
             if not isinstance(call, ast.Call) or (function := module.file.index.function_of(call)) is None:
                 continue
-            callers = [other.file.index.function_of(node) for other, node in self.sites.get(function, [])]
+            callers = [other.file.index.function_of(node) for other, node in self.sites.get(function)]
             if last_name(call.func) == "exec_module" and any(c and _SETTINGS.search(c.name) for c in callers):
                 self.dynamic.remove((module, call))
             if last_name(call.func) != "import_module":
                 continue
-            found = [self._strings_of(*site) for site in self.sites.get(function, [])]
+            found = [self._strings_of(*site) for site in self.sites.get(function)]
             names = [
                 [n for n in names if self.modules.find(n, 0, module.path) is not None] for names in found
             ]
             if names and all(names):
                 self.dynamic.remove((module, call))
-                for name in {n for some in names for n in some}:
+                for name in dict.fromkeys(n for some in names for n in some):
                     self._import_whole(module, name, call)
 
     def _reach_registered(self) -> None:
@@ -344,11 +428,18 @@ class Live:
                     self._reach(module, definition, made)
 
     def _made_by_target(self, module: Module, call: ast.AST) -> bool:
-        """`instantiate(cfg.model)`: what the configurations name as its targets."""
-        if not isinstance(call, ast.Call) or not self.targets or last_name(call.func) not in _MAKES_TARGETS:
+        """`instantiate(cfg.model)`: what the configurations, in files and in code, name as its targets; the one that the call names."""
+        if not isinstance(call, ast.Call) or last_name(call.func) not in _MAKES_TARGETS:
             return False
-        for target in self.targets:
-            name, _, last = str(target.value).rpartition(".")
+        given = call.args[0] if call.args else None
+        if isinstance(given, ast.Constant) and isinstance(given.value, str):
+            names, known = [given.value], "." in given.value
+        else:
+            known = bool(self.targets)
+            names = [str(target.value) for target in self.targets]
+            names += [name for other in list(self.read.values()) for name in other.file.once(_targets_of)]
+        for full in names:
+            name, _, last = full.rpartition(".")
             while name:
                 path = self.modules.find(name, 0, module.path)
                 parsed = self.modules.parse(path) if path is not None else None
@@ -356,10 +447,11 @@ class Live:
                     found = self.modules.resolve(parsed, last)
                     if found is not None:
                         self._reach(found[0], found[1], (module, call))
+                        known = True
                     break
                 name, _, before = name.rpartition(".")
                 last = f"{before}.{last}"
-        return True
+        return known
 
     def _strings_of(self, module: Module, node: ast.AST) -> list[str]:
         """The strings in the arguments of the call, also in a list that has a name."""
@@ -383,11 +475,14 @@ class Live:
         if definition is None:
             self._read(module)
             return
-        self.sites[definition].append(site)
+        # After what the unit that is followed names itself, and before what the next one does.
+        self.sites.more[definition].append((len(self._units) - 0.5, site))
         self._arrive(module, definition)
 
-    def _arrive(self, module: Module, definition: ast.AST) -> None:
-        if isinstance(definition, ast.ClassDef):
+    def _arrive(self, module: Module, definition: ast.AST | None) -> None:
+        if definition is None:
+            self._read(module)
+        elif isinstance(definition, ast.ClassDef):
             self._use(module, definition)
         elif isinstance(definition, FUNCTIONS):
             self._run(module, definition)
@@ -405,39 +500,13 @@ class Live:
         self.classes[cls] = module
         self._read(module)
         self._waiting.append((module, cls))
-        called_by_others = any(
-            not _MODULE_BASES.search(name)
-            for base in cls.bases
-            if (name := dotted_name(base)) and self.modules.resolve(module, name) is None
-        )
-        for statement in cls.body:
-            if isinstance(statement, FUNCTIONS):
-                name = statement.name
-                self._methods[name].append((module, statement))
-                hook = _is_hook(name)
-                if hook or called_by_others:
-                    self.hooks.add(statement)
-                if hook or called_by_others or name in self.mentions:
-                    self._run(module, statement)
-
-    def _summary(self, module: Module, unit: ast.AST) -> Summary:
-        known = self._summaries.get(unit)
-        if known is None:
-            known = self._summaries[unit] = summarise(unit)
-        if isinstance(unit, ast.Module) and module is not self.start:
-            if known.imported is not None:
-                return known.imported
-            main = main_block(unit)
-            if main is not None:  # it does not run on import
-                inside = {id(node) for node in ast.walk(main)}
-                known.imported = Summary(
-                    [n for n in known.names if id(n[1]) not in inside],
-                    [a for a in known.attributes if id(a[1]) not in inside],
-                    [c for c in known.calls if id(c) not in inside],
-                    held=[h for h in known.held if id(h.parts[0]) not in inside],
-                )
-                return known.imported
-        return known
+        members = self._summaries.members(module, cls)
+        for method, hook in zip(members.methods, members.hooks, strict=True):
+            self._methods[method.name].append((module, method))
+            if hook:
+                self.hooks.add(method)
+            if hook or method.name in self._mentioned:
+                self._run(module, method)
 
     # -- asking ------------------------------------------------------------------------------------------
 
@@ -482,8 +551,9 @@ class Live:
         return None
 
 
-def _is_hook(name: str) -> bool:
-    return (name.startswith("__") and name.endswith("__")) or name in _MODULE_HOOKS
+def _renamed(module: Module, _: ast.Module) -> frozenset[str]:
+    """What is imported under another name: `from loaders import TABLE as table`."""
+    return frozenset(name for local, (_, _, name) in module.imported.items() if name not in ("", local))
 
 
 def _asks_known(module: Module, holder: ast.expr, site: ast.AST) -> bool:
@@ -509,6 +579,26 @@ def _are_texts(value: ast.expr | None) -> bool:
     return isinstance(value, (ast.Tuple, ast.List)) and all(
         isinstance(part, ast.Constant) and isinstance(part.value, str) for part in value.elts
     )
+
+
+def _assigned(node: ast.AnnAssign | ast.Assign) -> set[str]:
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    return {target.id for target in targets if isinstance(target, ast.Name)}
+
+
+def _targets_of(file: SourceFile) -> list[str]:
+    """The names of classes in configurations that stand in code: `{"_target_": "package.Net"}`, `_target_: str = "package.Net"`"""
+    found: list[ast.expr | None] = []
+    for node in file.index.of_type(ast.Dict, ast.keyword, ast.AnnAssign, ast.Assign):
+        if isinstance(node, (ast.AnnAssign, ast.Assign)):
+            found += [node.value] if _TARGET in _assigned(node) else []
+        elif isinstance(node, ast.Dict):
+            pairs = zip(node.keys, node.values, strict=True)
+            found += [v for k, v in pairs if isinstance(k, ast.Constant) and k.value == _TARGET]
+        elif isinstance(node, ast.keyword):
+            found += [node.value] if node.arg == _TARGET else []
+    texts = [node.value for node in found if isinstance(node, ast.Constant)]
+    return [text for text in texts if isinstance(text, str) and "." in text]
 
 
 def _makes_no_network(call: ast.Call) -> bool:

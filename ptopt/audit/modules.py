@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from pathlib import PurePosixPath
+from typing import Any, TypeVar
 
 from ptopt.project.facts import NO_FACTS, ProjectFacts
 from ptopt.project.pins import Pin
@@ -14,6 +16,8 @@ from ptopt.source.file import SourceFile
 from ptopt.source.index import FUNCTIONS, FunctionNode
 from ptopt.syntax import ParseError
 
+N = TypeVar("N", bound=ast.AST)
+T = TypeVar("T")
 Definition = FunctionNode | ast.ClassDef
 MOST_BYTES = 1_000_000  # of one file; larger ones are generated
 _MOST_HOPS = 8  # re-exports through `__init__.py`
@@ -24,6 +28,7 @@ class Module:
 
     def __init__(self, file: SourceFile) -> None:
         self.file = file
+        self._answers: dict[tuple[object, ast.AST], Any] = {}
         self.definitions: dict[str, Definition] = {}
         for statement in _statements(file.tree.body):
             if isinstance(statement, (*FUNCTIONS, ast.ClassDef)):
@@ -32,6 +37,23 @@ class Module:
     @property
     def path(self) -> str:
         return self.file.path
+
+    def once(self, compute: Callable[[Module, N], T], node: N) -> T:
+        """`compute(self, node)`, remembered for all scripts: it must not depend on one."""
+        key = (compute, node)
+        if key not in self._answers:
+            self._answers[key] = compute(self, node)
+        known: T = self._answers[key]
+        return known
+
+    def says(self, pattern: re.Pattern[str], function: FunctionNode) -> bool:
+        """Does the pattern occur in the code of the function?"""
+        key = (pattern, function)
+        if key not in self._answers:
+            here = self.file.search(pattern) and pattern.search(self.file.source(function)) is not None
+            self._answers[key] = here
+        known: bool = self._answers[key]
+        return known
 
     @cached_property
     def imported(self) -> dict[str, tuple[int, str, str]]:
@@ -88,8 +110,13 @@ def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
             yield from _statements(statement.orelse)
 
 
-def _needed(tree: ast.Module) -> Iterator[tuple[int, str]]:
+def _bounds(module: Module, tree: ast.Module) -> list[Pin]:
+    return list(bounds(module.path, tree, module.file.text))
+
+
+def _needed(_: Module, tree: ast.Module) -> list[tuple[int, str]]:
     """The modules, as (level, name), without which the module cannot be imported; packages above them included."""
+    found: dict[tuple[int, str], None] = {}
     for statement in imported(tree):
         if isinstance(statement, ast.Import):
             names = [(0, alias.name) for alias in statement.names]
@@ -99,7 +126,8 @@ def _needed(tree: ast.Module) -> Iterator[tuple[int, str]]:
             names = [(statement.level, origin), *((statement.level, inner + a.name) for a in statement.names)]
         for level, name in names:
             parts = name.split(".")
-            yield from ((level, ".".join(parts[:taken])) for taken in range(1, len(parts) + 1))
+            found |= dict.fromkeys((level, ".".join(parts[:taken])) for taken in range(1, len(parts) + 1))
+    return list(found)
 
 
 class Modules:
@@ -110,6 +138,7 @@ class Modules:
         self.facts = facts
         self.unread: dict[str, str] = {}  # path -> why
         self._parsed: dict[str, Module | None] = {}
+        self._computed: dict[Callable[[Modules], Any], Any] = {}
         self._by_tail: dict[str, list[str]] = {}
         self._found: dict[tuple[str, int, str], str | None] = {}
         self._resolved: dict[tuple[str, str], tuple[Module, Definition | None] | None] = {}
@@ -118,6 +147,13 @@ class Modules:
                 pure = PurePosixPath(path)
                 stem = pure.parent.name if pure.name == "__init__.py" else pure.stem
                 self._by_tail.setdefault(stem, []).append(path)
+
+    def once(self, compute: Callable[[Modules], T]) -> T:
+        """`compute(self)`, remembered for all scripts."""
+        if compute not in self._computed:
+            self._computed[compute] = compute(self)
+        known: T = self._computed[compute]
+        return known
 
     def parse(self, path: str) -> Module | None:
         if path not in self._parsed:
@@ -193,8 +229,8 @@ class Modules:
         seen, waiting = {start.path}, [start]
         while waiting:
             module = waiting.pop()
-            found += bounds(module.path, module.file.tree, module.file.text)
-            for level, name in _needed(module.file.tree):
+            found += module.once(_bounds, module.file.tree)
+            for level, name in module.once(_needed, module.file.tree):
                 path = self.find(name, level, module.path)
                 if path is not None and path in read and path not in seen:
                     seen.add(path)
@@ -296,6 +332,16 @@ def dotted_name(node: ast.AST) -> str:
     if not isinstance(node, ast.Name):
         return ""
     return ".".join(reversed([*parts, node.id]))
+
+
+def qualified(module: Module, node: ast.AST) -> str:
+    """The dotted name as its package spells it; as written where it is no import."""
+    name = dotted_name(node)
+    root, _, rest = name.partition(".")
+    origin = module.imported.get(root)
+    if origin is None or origin[0]:
+        return name
+    return ".".join(part for part in (origin[1], origin[2], rest) if part)
 
 
 def text_of(node: ast.AST) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from ptopt.audit.modules import Module
+from ptopt.audit.modules import Module, Modules, qualified
 from ptopt.audit.setup import Setup
 from ptopt.audit.values import Kind, Obstacle, Place
 from ptopt.pathkind import path_kind
+from ptopt.source.file import SourceFile
 from ptopt.source.index import FUNCTIONS
 
 # Both take probabilities; autocast raises on them, as those of a network that ran in half precision saturate.
@@ -50,10 +51,9 @@ def obstacles(setup: Setup) -> tuple[Obstacle, ...]:
 
 
 def _of_calls(setup: Setup) -> Iterator[Obstacle]:
-    own = _own_extensions(setup)
+    own = setup.live.modules.once(_own_extensions)
     several = any(True for _ in setup.calls("DistributedDataParallel", "DDP", "FullyShardedDataParallel"))
-    for module, call in setup.live.calls:
-        name = setup.qualified(module, call.func)
+    for module, call, name in setup.live.found(setup.live.modules.once(_suspects)):
         last = name.rpartition(".")[2]
         kind, what = None, name
         if _PROBABILITIES.match(name) and _is_used(setup, module, call):
@@ -74,6 +74,26 @@ def _of_calls(setup: Setup) -> Iterator[Obstacle]:
             yield Obstacle(kind, what, setup.place(module, call))
 
 
+def _suspects(modules: Modules) -> Callable[[Module, ast.Call], str | None]:
+    """What tells the calls that may be an obstacle by their names."""
+    own = modules.once(_own_extensions)
+
+    def name_of(module: Module, call: ast.Call) -> str | None:
+        name = qualified(module, call.func)
+        may_be = (
+            _PROBABILITIES.match(name)
+            or name.rpartition(".")[2] in _THREADS
+            or _SPECTRA.match(name)
+            or name == "torch.autograd.grad"
+            or name.startswith(_ENGINES)
+            or _LOADS.match(name)
+            or _extension(name, own)
+        )
+        return name if may_be else None
+
+    return name_of
+
+
 def _is_true(given: ast.expr | None) -> bool:
     return isinstance(given, ast.Constant) and given.value is True
 
@@ -81,7 +101,7 @@ def _is_true(given: ast.expr | None) -> bool:
 def _of_registry(setup: Setup) -> Iterator[Obstacle]:
     """Compiled kernels beside the code that finds classes by their names: which of them it will find is not known."""
     folders = tuple({"".join(module.path.rpartition("/")[:2]) for module, _ in setup.live.dynamic})
-    kernels = _own_extensions(setup) | _KERNELS
+    kernels = setup.live.modules.once(_own_extensions) | _KERNELS
     for path, data in sorted(setup.live.modules.files.items()) if folders else ():
         if not path.startswith(folders) or b"def forward" not in data or path_kind(path) is not None:
             continue
@@ -100,7 +120,7 @@ def _is_used(setup: Setup, module: Module, call: ast.Call) -> bool:
     parent = module.file.index.parent(call)
     if not isinstance(parent, ast.Assign) or not isinstance(parent.targets[0], ast.Attribute):
         return True
-    held = setup.live.mentions.get(parent.targets[0].attr, [])
+    held = setup.live.mentions.get(parent.targets[0].attr)
     return any(isinstance(getattr(node, "ctx", None), ast.Load) for _, node in held)
 
 
@@ -121,11 +141,11 @@ def _is_defined(setup: Setup, module: Module, call: ast.Call) -> bool:
     return not setup.is_external(module, call.func)
 
 
-def _own_extensions(setup: Setup) -> frozenset[str]:
+def _own_extensions(modules: Modules) -> frozenset[str]:
     """The modules that a `setup.py` of the repository compiles, and those that run-time compilation binds to a name."""
     found = {
         name.decode().rpartition(".")[2]
-        for path, data in setup.live.modules.files.items()
+        for path, data in modules.files.items()
         if b"Extension(" in data or b"make_cuda_ext(" in data
         for name in _DECLARED.findall(data)
     }
@@ -147,14 +167,20 @@ def _trains(module: Module, call: ast.Call) -> bool:
 def _of_old_code(setup: Setup) -> Iterator[Obstacle]:
     """What torch has taken away before it got autocast."""
     for module in setup.live.read.values():
-        for line, text in enumerate(module.file.text.split("\n"), 1):
-            match = _OLD_CODE.search(text)
-            if match is None or "#" in text[: match.start()]:
-                continue
+        for line, what in module.file.once(_old_lines):
             if module is setup.live.start or _is_live(setup, module, line):
-                what = match[0] if "[" in match[0] else "".join(match[0].split())
                 yield Obstacle(Kind.OLD_TORCH, what, setup.place_of_line(module, line))
                 return
+
+
+def _old_lines(file: SourceFile) -> list[tuple[int, str]]:
+    """The lines that say so, each with what it says."""
+    found = []
+    for line, text in enumerate(file.text.split("\n"), 1):
+        match = _OLD_CODE.search(text)
+        if match is not None and "#" not in text[: match.start()]:
+            found.append((line, match[0] if "[" in match[0] else "".join(match[0].split())))
+    return found
 
 
 def _is_live(setup: Setup, module: Module, line: int) -> bool:

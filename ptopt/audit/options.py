@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from ptopt.audit.live import Live
 from ptopt.audit.modules import dotted_name, text_of
+from ptopt.audit.summaries import main_block
 from ptopt.source.file import SourceFile
 
 _CLASS = re.compile(r"(Config|Args|Arguments|Options|Opts|Params|Parameters|Settings|Hparams|HParams|Cfg)$")
@@ -46,8 +47,10 @@ class Options:
         stated: defaultdict[str, list[Option]] = defaultdict(list)
         tables = {"default": self._defaults, "assigned": self._assigned, "stated": stated}
         for module in live.read.values():
+            own = main_block(module.file.tree) if module is not live.start else None
             for option in module.file.once(_of_file):
-                if not _passes_on(option):
+                aside = own is not None and own.lineno <= option.line <= (own.end_lineno or own.lineno)
+                if not aside and not _passes_on(option):
                     tables[option.kind][option.name].append(option)
             for holder, option in module.file.once(_writes):
                 if not _passes_on(option):

@@ -21,6 +21,20 @@ OF_LIBRARY = "default of transformers"
 _FIELD_OF = re.compile(r" of `([A-Z]\w*)`$")
 
 
+def _place(module: Module, node: ast.AST) -> Place:
+    line = getattr(node, "lineno", 1)
+    return Place(module.path, module.file.head_line(line))
+
+
+def _as_written(module: Module, expr: ast.AST) -> Value:
+    """What is not known, with its code."""
+    text = " ".join(text_of(expr).split())
+    short = text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+    return Value(
+        False, note=f"`{short}`".replace("``", "`"), place=_place(module, expr), environment=of_environment(text)
+    )  # fmt: skip
+
+
 class OptionValues(Conditions):
     """Of one entry point. What other expressions come to, a subclass knows."""
 
@@ -34,8 +48,7 @@ class OptionValues(Conditions):
         self._receivers = Receivers(live)
 
     def place(self, module: Module, node: ast.AST) -> Place:
-        line = getattr(node, "lineno", 1)
-        return Place(module.path, module.file.head_line(line))
+        return _place(module, node)
 
     def configured_entry(self, table: ast.expr, name: str, module: Module, absent: Value) -> Value | None:
         """The value under a key of a part of the configuration."""
@@ -71,6 +84,7 @@ class OptionValues(Conditions):
         first = one_of(answers, f"several defaults of {options[0].shown}", place)
         if self._commands is not None and not assigned:
             first = self._commands.of((here or options)[0], first, keys_of(expr, name)) or first
+        first = replace(first, option=options[0].shown)
         unset = not first.known and all(option.default is None for option in here or options)
         if unset or (first.known and first.value is None and first.note.startswith("default of")):
             first = self._filled(name, expr) or first
@@ -136,7 +150,7 @@ class OptionValues(Conditions):
     def _given_to_class(self, option: Option, depth: int) -> Value | None:
         """`TrainConfig(workers=2)`: what all calls of the class give its field; None where one of them gives nothing."""
         cls = _FIELD_OF.search(option.shown)
-        calls = self.live.calls_by_name.get(cls[1], []) if cls is not None else []
+        calls = self.live.calls_named(cls[1]) if cls is not None else []
         found = [
             (module, next((k.value for k in call.keywords if k.arg == option.name), None))
             for module, call in calls
@@ -158,12 +172,7 @@ class OptionValues(Conditions):
         return Value(False, note=change.shown)
 
     def _unknown(self, expr: ast.AST, module: Module) -> Value:
-        text = " ".join(text_of(expr).split())
-        short = text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
-        return Value(
-            False, note=f"`{short}`".replace("``", "`"), place=self.place(module, expr),
-            environment=of_environment(text),
-        )  # fmt: skip
+        return module.once(_as_written, expr)
 
     def option(self, name: str) -> Value | None:
         """The default of an option; None where there is none of this name."""

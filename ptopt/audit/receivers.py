@@ -58,7 +58,7 @@ class Receivers:
     def _is_closed(self, cls: ast.ClassDef) -> bool:
         """Are the fields of its objects set one by one only?"""
         if cls not in self._closed:
-            sets = [(m, c.args[0]) for m, c in self._live.calls_by_name.get("setattr", ()) if c.args]
+            sets = [(m, c.args[0]) for m, c in self._live.calls_named("setattr") if c.args]
             self._closed[cls] = not (
                 _FILLS_ITSELF.search(ast.unparse(cls)) or any(self._is_of(node, m, cls) for m, node in sets)
             )

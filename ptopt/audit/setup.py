@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar
@@ -17,7 +16,7 @@ from ptopt.audit.known import Value
 from ptopt.audit.launchers import started_script
 from ptopt.audit.launches import Launch
 from ptopt.audit.live import Live
-from ptopt.audit.modules import Module, dotted_name
+from ptopt.audit.modules import Module, dotted_name, qualified
 from ptopt.audit.tables import entry_of
 from ptopt.audit.values import Measure, Place, State
 from ptopt.project.added import ADDED
@@ -51,6 +50,14 @@ _NETWORK = re.compile(
     r"(torch\.)?nn\.(modules\.\w+\.)?(?!(functional|parallel|utils|init|modules)\.|\w*(Loss|DataParallel)$)[A-Z]"
     r"|torch\.nn\.functional\.(linear|conv|embedding|bilinear|multi_head)"
     r"|torchvision\.models|timm\.|transformers\.|diffusers\.|segmentation_models"
+)
+_OF_NETWORKS = (
+    "torch.nn.",
+    "torchvision.models",
+    "timm.",
+    "transformers.",
+    "diffusers.",
+    "segmentation_models",
 )
 _LISTED = 4  # places of evidence
 
@@ -90,38 +97,21 @@ class Setup:
 
     # -- calls -------------------------------------------------------------------------------------------
 
-    @cached_property
-    def _by_name(self) -> Mapping[str, list[tuple[Module, ast.Call]]]:
-        table: defaultdict[str, list[tuple[Module, ast.Call]]] = defaultdict(list)
-        for module, call in self.live.calls:
-            func = call.func
-            name = (
-                func.attr
-                if isinstance(func, ast.Attribute)
-                else func.id
-                if isinstance(func, ast.Name)
-                else ""
-            )
-            if isinstance(func, ast.Name) and name in module.imported and module.imported[name][2]:
-                name = module.imported[name][2]
-            table[name].append((module, call))
-        return table
-
     def calls(self, *names: str) -> list[tuple[Module, ast.Call]]:
         """What runs and calls something whose dotted name ends in one of the names."""
-        return [site for name in names for site in self._by_name.get(name, ())]
+        return [site for name in names for site in self.live.calls_spelled(name)]
 
     def named(self, pattern: re.Pattern[str]) -> list[tuple[Module, ast.Call]]:
-        return [site for name, sites in self._by_name.items() if pattern.search(name) for site in sites]
+        return [
+            site
+            for name in self.live.spelled()
+            if pattern.search(name)
+            for site in self.live.calls_spelled(name)
+        ]
 
     def qualified(self, module: Module, node: ast.expr) -> str:
         """The dotted name as its package spells it; as written where it is no import."""
-        name = dotted_name(node)
-        root, _, rest = name.partition(".")
-        origin = module.imported.get(root)
-        if origin is None or origin[0]:
-            return name
-        return ".".join(part for part in (origin[1], origin[2], rest) if part)
+        return qualified(module, node)
 
     def is_external(self, module: Module, node: ast.expr) -> bool:
         """Is the called thing neither defined nor re-exported in the repository?"""
@@ -130,10 +120,10 @@ class Setup:
 
     def made_of(self, *prefixes: str) -> Iterator[tuple[Module, ast.expr, str]]:
         """What of other packages is called, or is the base of a class that runs, where its dotted name begins so."""
-        named = [(module, call.func) for module, call in self.live.calls]
-        named += [(module, base) for cls, module in self.live.classes.items() for base in cls.bases]
-        for module, node in named:
-            name = self.qualified(module, node)
+        named = [(module, call.func, name) for module, call, name in self.live.found(_called)]
+        for cls, module in self.live.classes.items():
+            named += [(module, base, self.qualified(module, base)) for base in cls.bases]
+        for module, node, name in named:
             if name.startswith(prefixes) and self.is_external(module, node):
                 yield module, node, name
 
@@ -179,16 +169,16 @@ class Setup:
         for function, module in self.live.functions.items():
             yield module, function
 
-    @cached_property
-    def live_text(self) -> str:
-        """The code of all functions that run, and of the statements of the script itself."""
-        parts = [module.file.source(function) for function, module in self.live.functions.items()]
-        return "\n".join([*parts, self.live.start.file.text])
+    def says(self, pattern: re.Pattern[str]) -> bool:
+        """Does the pattern, which must not ask for several lines, occur in a function that runs, or in the script itself?"""
+        return self.live.start.file.search(pattern) or any(
+            module.says(pattern, function) for function, module in self.live.functions.items()
+        )
 
     @cached_property
     def is_small(self) -> bool:
         """Do words in what runs tell of a small network, or of numerics that need full precision?"""
-        return bool(_SMALL.search(self.live_text)) or not _SMALL_PACKAGES.isdisjoint(self.packages)
+        return self.says(_SMALL) or not _SMALL_PACKAGES.isdisjoint(self.packages)
 
     # -- deciding ----------------------------------------------------------------------------------------
 
@@ -224,7 +214,7 @@ class Setup:
         `launcher`: what depends on the machine or the launcher counts as on. `lacking`: why the project cannot have it,
         which is not off.
         """
-        every = list(candidates)
+        every = list(candidates if launcher else enough(candidates))
         on = [c for c in every if c.value.truth is True or (launcher and c.value.environment)]
         if on:
             first = on[0]
@@ -352,7 +342,22 @@ class Setup:
         """Does anything that runs define or make a network?"""
         if any(statement.name == "forward" for statement in self.live.functions):
             return True
-        return any(_NETWORK.match(name) for _, _, name in self.made_of(""))
+        return any(_NETWORK.match(name) for _, _, name in self.made_of(*_OF_NETWORKS))
+
+
+def _called(module: Module, call: ast.Call) -> str | None:
+    return qualified(module, call.func) or None
+
+
+def enough(candidates: Iterable[Candidate]) -> Iterator[Candidate]:
+    """Up to the one with which as many are on as a row lists: the others change nothing."""
+    on: list[Candidate] = []
+    for candidate in candidates:
+        yield candidate
+        if candidate.value.truth is True:
+            on.append(candidate)
+            if len(_places(on)) == _LISTED:
+                return
 
 
 def _places(candidates: list[Candidate]) -> tuple[Place, ...]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import re
 
 from ptopt.audit.decoding import decodes
+from ptopt.audit.modules import Module, qualified
 from ptopt.audit.setup import Setup
 from ptopt.audit.values import Lines, Sign
 
@@ -33,9 +35,7 @@ def signs_of(setup: Setup) -> frozenset[Sign]:
     packages = setup.packages
     if setup.is_small:
         found.add(Sign.SMALL)
-    if _HALF.search(setup.live_text) or any(
-        _HALF.search(name) for launch in setup.launches for name in launch.options
-    ):
+    if setup.says(_HALF) or any(_HALF.search(name) for launch in setup.launches for name in launch.options):
         found.add(Sign.HALF)
     if not _PICTURES.isdisjoint(packages):
         found.add(Sign.PICTURES)
@@ -51,7 +51,7 @@ def signs_of(setup: Setup) -> frozenset[Sign]:
         found.add(Sign.DECODES)
     elif _uses_tiny_set(setup):
         found.add(Sign.TINY_PICTURES)
-    if _ADVERSARY.search(setup.live_text) or not _DIFFUSION.isdisjoint(packages):
+    if setup.says(_ADVERSARY) or not _DIFFUSION.isdisjoint(packages):
         found.add(Sign.MAKES_PICTURES)
     if setup.named(_FEEDS_ALL):
         found.add(Sign.FEEDS_ALL)
@@ -60,9 +60,12 @@ def signs_of(setup: Setup) -> frozenset[Sign]:
 
 def _uses_tiny_set(setup: Setup) -> bool:
     return any(
-        _TINY.search(setup.qualified(module, call.func)) and setup.runs(module, call).truth is not False
-        for module, call in setup.live.calls
+        setup.runs(module, call).truth is not False for module, call, _ in setup.live.found(_makes_tiny_set)
     )
+
+
+def _makes_tiny_set(module: Module, call: ast.Call) -> bool | None:
+    return _TINY.search(qualified(module, call.func)) is not None or None
 
 
 def reached(setup: Setup) -> frozenset[Lines]:

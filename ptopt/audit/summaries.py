@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any, TypeVar
 
 from ptopt.audit.modules import Module, Modules, dotted_name
 from ptopt.source.calls import called_name
-from ptopt.source.index import CODE_FIELDS, FUNCTIONS, is_main_test
+from ptopt.source.index import CODE_FIELDS, FUNCTIONS, FunctionNode, is_main_test
 
 DYNAMIC = frozenset({"import_module", "instantiate", "instantiate_from_config", "get_class", "locate", "get_obj_from_str",
                       "exec_module", "build_from_cfg", "getmembers"})  # fmt: skip
@@ -21,6 +24,12 @@ _CLASS_ASKED = {
     "cast": 0,
 }  # which argument names a class without making one
 Site = tuple[Module, ast.AST]
+T = TypeVar("T")
+_MODULE_HOOKS = frozenset({"forward", "backward", "step", "get", "len", "process"})
+_MODULE_BASES = re.compile(
+    r"(^|\.)(Module|ModuleDict|ModuleList|Sequential|Dataset|IterableDataset|Sampler|BatchSampler|Function|Optimizer|object|"
+    r"ABC|Protocol)$"
+)
 
 
 @dataclass(eq=False)
@@ -36,7 +45,7 @@ class Held:
     summary: Summary
 
 
-@dataclass
+@dataclass(eq=False)
 class Summary:
     """What a piece of code mentions: dotted names with their nodes, attributes, calls."""
 
@@ -46,6 +55,29 @@ class Summary:
     annotations: list[tuple[str, ast.AST]] = field(default_factory=list)  # dotted names in those of functions
     held: list[Held] = field(default_factory=list)  # of a module
     imported: Summary | None = None  # of a module: without its main block
+    entered: bool = False  # what follows is known
+    definitions: dict[object, tuple[Module, ast.AST | None]] = field(default_factory=dict)
+    """The definitions and modules of the repository that the names mean, by themselves and by path, in their order."""
+    sites: dict[object, list[Site]] = field(default_factory=dict)  # where each definition is named
+    mentioned: dict[str, list[Site]] = field(default_factory=dict)
+    """The attributes by name, each with where it stands; not those of packages of others, such as `re.compile`."""
+
+    @cached_property
+    def cost(self) -> int:
+        return len(self.names) + len(self.calls)
+
+    @cached_property
+    def reached(self) -> frozenset[object]:
+        return frozenset(self.definitions)
+
+    @cached_property
+    def mentions(self) -> frozenset[str]:
+        return frozenset(self.mentioned)
+
+    @property
+    def looks_up(self) -> bool:
+        """Does it take things from a table of all names?"""
+        return "__dict__" in self.mentioned
 
     @cached_property
     def called(self) -> frozenset[str]:
@@ -65,32 +97,119 @@ class Summary:
         read = (name.partition(".")[0] for name, node in self.names if not _is_target(node))
         return frozenset([*read, *(name for name, node in self.attributes if not _is_target(node))])
 
-    def mentioned(self, module: Module, modules: Modules) -> dict[str, list[Site]]:
-        """The attributes by name, each with where it stands; not those of packages of others, such as `re.compile`."""
-        if self._mentioned is None:
-            self._mentioned = {}
-            for name, node in self.attributes:
-                if not modules.is_of_others(module, dotted_name(node).partition(".")[0]):
-                    self._mentioned.setdefault(name, []).append((module, node))
-        return self._mentioned
+    def found(
+        self, compute: Callable[[Module, ast.Call], T | None], module: Module
+    ) -> list[tuple[ast.Call, T]]:
+        """What `compute` finds in the calls: computed once for all scripts, on which it must not depend."""
+        if compute not in self._found:
+            each = ((call, compute(module, call)) for call in self.calls)
+            self._found[compute] = [pair for pair in each if pair[1] is not None]
+        known: list[tuple[ast.Call, T]] = self._found[compute]
+        return known
 
-    def reached(self, module: Module, modules: Modules) -> list[tuple[Module, ast.AST | None, Site]]:
-        """The definitions and modules of the repository that the names mean, each with where it is named."""
-        if self._reached is None:
-            self._reached = [
-                (*found, (module, node))
-                for name, node in self.names
-                if (found := modules.resolve(module, name)) is not None
-            ]
-            self._reached += [
-                (*found, (module, node))
-                for name, node in self.annotations
-                if (found := modules.resolve(module, name)) is not None and _has_fields(found[1])
-            ]
-        return self._reached
+    def by_name(self, module: Module) -> dict[str, list[ast.Call]]:
+        """The calls by the last name of what is called, as its package spells it."""
+        if self._by_name is None:
+            self._by_name = {}
+            for call in self.calls:
+                self._by_name.setdefault(_spelled(module, call.func), []).append(call)
+        return self._by_name
 
-    _mentioned: dict[str, list[Site]] | None = None
-    _reached: list[tuple[Module, ast.AST | None, Site]] | None = None
+    _found: dict[Callable[[Module, ast.Call], Any], list[Any]] = field(default_factory=dict)
+    _by_name: dict[str, list[ast.Call]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """Of a class: its methods, and which of them Python or a framework calls."""
+
+    methods: list[FunctionNode]
+    hooks: list[bool]
+
+
+class Summaries:
+    """Of functions, classes and modules, and what mentions a thing; shared by all scripts of a repository."""
+
+    def __init__(self, modules: Modules) -> None:
+        self._modules = modules
+        self._units: dict[ast.AST, Summary] = {}
+        self._members: dict[ast.ClassDef, Members] = {}
+        self._imports: dict[str, list[str]] = {}
+        self.naming: defaultdict[ast.AST, list[Summary]] = defaultdict(list)  # definition -> what names it
+        self.mentioning: defaultdict[str, list[Summary]] = defaultdict(list)  # attribute -> what names it
+        self.calling: defaultdict[str, list[Summary]] = defaultdict(list)  # last name -> what calls it
+
+    def of(self, module: Module, unit: ast.AST, imported: bool) -> Summary:
+        """Of a module that is only imported, its main block does not run."""
+        known = self._units.get(unit)
+        if known is None:
+            known = self._units[unit] = summarise(unit)
+        if imported and isinstance(unit, ast.Module):
+            if known.imported is None:
+                known.imported = _without_main(unit, known)
+            known = known.imported
+        return self.entered(module, known)
+
+    def entered(self, module: Module, summary: Summary) -> Summary:
+        """The summary, with what it mentions in the tables."""
+        if not summary.entered:
+            summary.entered = True
+            self._enter(module, summary)
+        return summary
+
+    def _enter(self, module: Module, summary: Summary) -> None:
+        for pairs, is_annotation in ((summary.names, False), (summary.annotations, True)):
+            for name, node in pairs:
+                found = self._modules.resolve(module, name)
+                if found is None or (is_annotation and not _has_fields(found[1])):
+                    continue
+                key: object = found[1] or found[0].path
+                summary.definitions.setdefault(key, found)
+                summary.sites.setdefault(key, []).append((module, node))
+        for name, node in summary.attributes:
+            if not self._modules.is_of_others(module, dotted_name(node).partition(".")[0]):
+                summary.mentioned.setdefault(name, []).append((module, node))
+        for key in summary.definitions:
+            if isinstance(key, ast.AST):
+                self.naming[key].append(summary)
+        for name in summary.mentioned:
+            self.mentioning[name].append(summary)
+        for name in summary.called:
+            self.calling[name].append(summary)
+
+    def members(self, module: Module, cls: ast.ClassDef) -> Members:
+        known = self._members.get(cls)
+        if known is None:
+            called_by_others = any(
+                not _MODULE_BASES.search(name)
+                for base in cls.bases
+                if (name := dotted_name(base)) and self._modules.resolve(module, name) is None
+            )
+            methods = [statement for statement in cls.body if isinstance(statement, FUNCTIONS)]
+            hooks = [called_by_others or is_hook(method.name) for method in methods]
+            known = self._members[cls] = Members(methods, hooks)
+        return known
+
+    def imports(self, module: Module) -> list[str]:
+        """The files of the repository that a module imports."""
+        known = self._imports.get(module.path)
+        if known is None:
+            paths = [path for one in module.imports for path in self._paths(module, *one)]
+            known = self._imports[module.path] = list(dict.fromkeys(paths))
+        return known
+
+    def _paths(self, module: Module, level: int, name: str, names: tuple[str, ...]) -> list[str]:
+        found = [self._modules.find(name, level, module.path)]
+        if found[0] is None or found[0].endswith("__init__.py"):
+            found += [
+                self._modules.find(f"{name}.{each}" if name else each, level, module.path) for each in names
+            ]
+        return [path for path in found if path is not None and path != module.path]
+
+
+def is_hook(name: str) -> bool:
+    """Is a method of this name called by Python or a framework?"""
+    return (name.startswith("__") and name.endswith("__")) or name in _MODULE_HOOKS
 
 
 def _is_target(node: ast.AST) -> bool:
@@ -105,8 +224,26 @@ def _has_fields(definition: ast.AST | None) -> bool:
     )
 
 
-Summaries = dict[ast.AST, Summary]
-"""Of functions, classes and modules; shared by all scripts of a repository."""
+def _without_main(tree: ast.Module, summary: Summary) -> Summary:
+    main = main_block(tree)
+    if main is None:
+        return summary
+    inside = {id(node) for node in ast.walk(main)}
+    return Summary(
+        [n for n in summary.names if id(n[1]) not in inside],
+        [a for a in summary.attributes if id(a[1]) not in inside],
+        [c for c in summary.calls if id(c) not in inside],
+        [a for a in summary.annotations if id(a[1]) not in inside],
+        [h for h in summary.held if id(h.parts[0]) not in inside],
+    )
+
+
+def _spelled(module: Module, func: ast.expr) -> str:
+    """The last name of what is called; that of its package where an import has renamed it."""
+    if isinstance(func, ast.Attribute):
+        return func.attr
+    name = func.id if isinstance(func, ast.Name) else ""
+    return module.imported[name][2] or name if name in module.imported else name
 
 
 def summarise(unit: ast.AST) -> Summary:

@@ -86,11 +86,17 @@ class Bindings:
             found = self.of(function, name.id)
             if found:
                 last = bisect_left(found, at, key=lambda b: (b.line, b.column))
-                before = (b for b in reversed(found[:last]) if not self._index.within(name, b.node))
+                before = (b for b in reversed(found[:last]) if not self._is_made_by(name, b))
                 return next(before, found[0])
             if function is None:
                 return None
             function = self._index.function_of(function)
+
+    def _is_made_by(self, name: ast.Name, binding: Binding) -> bool:
+        """Does the use stand in what gives the binding its value? The body of a loop does not."""
+        node = binding.node
+        made_of = node.iter if isinstance(node, (ast.For, ast.AsyncFor)) else node
+        return self._index.within(name, made_of)
 
     def _bind_all(self) -> dict[FunctionNode | None, dict[str, list[Binding]]]:
         """Every binding of the file, by function and name."""

@@ -16,7 +16,7 @@ from functools import cached_property
 from ptopt.source.calls import CallGraph, last_name
 from ptopt.source.context import Context
 from ptopt.source.guards import Guards
-from ptopt.source.index import FunctionNode, Index, Loop
+from ptopt.source.index import FunctionNode, Index, Loop, own_nodes
 from ptopt.source.values import Values
 
 
@@ -204,11 +204,20 @@ class Frequencies:
             return Frequency(
                 Often.STEP, line, f"on each call of `{name}`, which is a training step", trains=True
             )
-        if name in _PER_EVALUATION:
+        if name in _PER_EVALUATION and not self._goes_through_data(function):
             return Frequency(Often.EVALUATION, line, f"for each batch (`{name}`)", basis="name")
         if _ONCE_NAME.search(name):
             return Frequency(Often.ONCE, line, f"once (`{name}`)", basis="name")
         return None
+
+    def _goes_through_data(self, function: FunctionNode) -> bool:
+        """Does the function, or one that it calls, hold the loop over the data? Then it runs once for all batches."""
+        called = (self._calls.resolve(call) for call in self._calls.calls_in(function))
+        return any(
+            isinstance(n, (ast.For, ast.AsyncFor)) and _LOADER.search(ast.unparse(n.iter))
+            for part in (function, *(c for c in called if c is not None))
+            for n in own_nodes(part)
+        )
 
     def _by_class(self, function: FunctionNode, cls: ast.ClassDef) -> Frequency | None:
         name, line = function.name, function.lineno

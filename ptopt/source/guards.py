@@ -23,6 +23,7 @@ _RARE_NAME = re.compile(
     r"|dist_avail|measure|timing|histogram|interval|every|frequency|freq$",
     re.I,
 )
+_MOMENTS = re.compile(r"(steps|iters|iterations|epochs|milestones)$", re.I)  # listed one by one: a few of all
 _ACCUMULATION = re.compile(r"accum|micro|update_freq|iters_to", re.I)
 _COUNT_OF_DATA = re.compile(
     r"\.(numel|sum|count_nonzero)\(\)|(^|[._])(num|n)_(valid|pos|positives?|fg|foreground|masked|selected|kept|matched|matches)$"
@@ -292,6 +293,8 @@ def is_rare_test(test: ast.expr, in_body: bool) -> bool:
             return in_body
         if isinstance(test.ops[0], (ast.NotEq, ast.Gt, ast.GtE)) and _is_edge(left, right):
             return not in_body
+        if isinstance(test.ops[0], (ast.In, ast.NotIn)) and _MOMENTS.search(_text(right)):
+            return in_body == isinstance(test.ops[0], ast.In)
         if _counts_data(left, right):
             return in_body == isinstance(test.ops[0], (ast.Eq, ast.LtE, ast.Lt))
         if isinstance(test.ops[0], (ast.Is, ast.IsNot)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ptopt.audit.launches import launches
 from ptopt.audit.values import State
 from tests.audit.conftest import Auditor
 from tests.audit.test_measures import LOADER, TRAINER, row, script
@@ -181,3 +182,10 @@ def test_a_script_that_only_generates_is_no_training_run(audited: Auditor) -> No
     }
     found = row(audited, files, "precision")
     assert (found.state, "launch scripts" in found.detail) == (ON, False)
+
+
+@pytest.mark.parametrize("end", ["", " ", " \\ # replace this", "  # replace this"])
+def test_a_command_of_a_page_goes_on_where_options_follow(end: str) -> None:
+    page = f"```sh\n# ours\npython train.py --data /path{end}\n  --workers 3 \\\n  --amp\n```\n- a list\n"
+    (launch,) = launches({"README.md": page.encode()})["train.py"]
+    assert (launch.options["workers"], launch.options["amp"], launch.options["data"]) == ("3", True, "/path")

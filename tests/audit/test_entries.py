@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from ptopt.audit.entries import MOST_CANDIDATES, candidates
+from ptopt.audit.modules import Modules
 from ptopt.audit.values import State
 from tests.audit.conftest import Auditor
 from tests.audit.test_measures import LOADER, script
@@ -230,3 +232,38 @@ def test_the_loop_of_the_script_itself_comes_before_the_trainer_of_a_library(aud
     own = own.replace("def main():", "def main():\n    Tagger().train_model([1])")
     (entry,) = audited({"tagger.py": LIBRARY, "own.py": own}).entries
     assert (entry.path, entry.framework) == ("own.py", "PyTorch")
+
+
+def test_trainings_among_the_examples_come_before_converters() -> None:
+    convert = b"import torch\nif __name__ == '__main__':\n    pass\n"
+    files = {f"scripts/convert_{number}.py": convert for number in range(MOST_CANDIDATES)}
+    files |= {"examples/train_net.py": convert, "scripts/other.py": convert}
+    found = candidates(Modules(files), frozenset())
+    assert found[:2] == ["scripts/other.py", "examples/train_net.py"]
+
+
+def test_an_inference_steered_by_gradients_is_no_training(audited: Auditor) -> None:
+    pipeline = """
+        import torch
+
+        class Pipeline:
+            @torch.no_grad()
+            def __call__(self, latents):
+                for step in range(50):
+                    x = latents.detach().requires_grad_()
+                    optimizer = torch.optim.SGD([x], lr=0.1)
+                    with torch.enable_grad():
+                        self.unet(x).sum().backward()
+                        optimizer.step()
+        """
+    script = "from pipe import Pipeline\nif __name__ == '__main__':\n    Pipeline()(3)\n"
+    assert not audited({"make.py": script, "pipe.py": pipeline}).entries
+    trains = pipeline.replace("@torch.no_grad()", "@timed()")
+    assert len(audited({"make.py": script, "pipe.py": trains}).entries) == 1
+
+
+def test_modules_that_only_choose_their_imports_take_no_place_of_a_script() -> None:
+    module = b"import torch\nif is_available():\n    import xformers\n"
+    files = {f"lib/module_{number}.py": module for number in range(MOST_CANDIDATES)}
+    files["examples/train_net.py"] = b"import torch\nif __name__ == '__main__':\n    pass\n"
+    assert candidates(Modules(files), frozenset()) == ["examples/train_net.py"]

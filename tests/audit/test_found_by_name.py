@@ -146,3 +146,67 @@ def test_a_search_of_cudnn_that_a_setting_keeps_off_names_the_setting(audited: A
 def test_advice_names_the_option_that_is_there_and_off(audited: Auditor) -> None:
     (gap,) = (gap for gap in audited(FILES).gaps if gap.key == "precision")
     assert "`enable_amp` of package/settings.yaml, which is off" in gap.action
+
+
+HYDRA = {
+    "train.py": """
+        from dataclasses import dataclass
+
+        from hydra.utils import get_class, instantiate
+
+        SOURCE = dict(_target_="package.data.Source")
+
+
+        @dataclass
+        class NetConfig:
+            _target_: str = "package.net.Net"
+            width: int = 8
+
+
+        if __name__ == "__main__":
+            trainer = get_class("package.loop.Loop")(instantiate(NetConfig()), instantiate(SOURCE))
+            trainer.run()
+        """,
+    "package/__init__.py": "",
+    "package/net.py": """
+        import torch
+        from torch import nn
+
+
+        class Net(nn.Module):
+            def __init__(self, width):
+                super().__init__()
+                self.layer = nn.Conv2d(3, width, 3)
+
+            def forward(self, x):
+                return self.layer(x)
+        """,
+    "package/data.py": """
+        from torch.utils.data import DataLoader
+
+
+        class Source:
+            def __init__(self):
+                self.loader = DataLoader(files(), num_workers=3)
+        """,
+    "package/loop.py": """
+        import torch
+
+
+        class Loop:
+            def run(self):
+                optimizer = torch.optim.Adam(self.net.parameters())
+                for batch in self.source.loader:
+                    loss = self.net(batch.to("cuda")).mean()
+                    loss.backward()
+                    optimizer.step()
+        """,
+}
+
+
+def test_targets_that_stand_in_code_are_followed(audited: Auditor) -> None:
+    (entry,) = audited(HYDRA).entries
+    rows = {measure.key: measure for measure in entry.measures}
+    assert str(entry.loop) == "package/loop.py:10" and not entry.limits
+    assert rows["channels_last"].state is State.OFF
+    assert (rows["workers"].state, rows["compile"].state) == (State.ON, State.OFF)

@@ -214,3 +214,230 @@ def test_work_of_workers_is_done_for_each_sample(audited: Auditor) -> None:
 
     assert reason(WORKERS) == "for each sample"
     assert reason(WORKERS.replace("model(x.cuda())", "spectrogram(model(x.cuda()), 8000)")) == "on every step"
+
+
+def test_each_open_condition_around_a_save_is_named(audited: Auditor) -> None:
+    epoch = (
+        'if steps <= 0 or not valid:\n    if saved:\n        torch.save(net.state_dict(), "e.pt")\n'
+        'if accuracy > best:\n    if saved:\n        torch.save(net.state_dict(), "b.pt")'
+    )
+    found = row(audited, "saving", {"train.py": code(epoch=epoch)})
+    assert found.detail == (
+        "each epoch, if `saved` and `steps <= 0 or not valid`; each epoch where it is the best so far, if `saved`, synchronous"
+    )
+    deep = 'if a:\n    if b:\n        if c:\n            torch.save(net.state_dict(), "e.pt")'
+    found = row(audited, "saving", {"train.py": code(epoch=deep)})
+    assert found.detail == "each epoch, if `c` and `b` and more holds, synchronous"
+
+
+def test_tables_of_an_evaluation_are_no_checkpoint(audited: Auditor) -> None:
+    epoch = 'torch.save(evaluator.coco_eval["bbox"].eval, "latest.pth")'
+    assert row(audited, "saving", {"train.py": code(epoch=epoch)}).state is State.OFF
+
+
+SCALED = """
+    import torch
+    import yaml
+    from torch import nn
+    from torch.utils.data import DataLoader
+
+
+    def main():
+        config = yaml.safe_load(open("config.yaml"))
+        net = nn.Linear(3, 4).cuda()
+        optimizer = torch.optim.Adam(net.parameters())
+        scaler = torch.cuda.amp.GradScaler(enabled=config["enable_scaler"])
+        context = torch.cuda.amp.autocast if config["enable_amp"] else nullcontext
+        for x, y in DataLoader(data()):
+            with context():
+                loss = nn.functional.mse_loss(net(x.cuda()), y.cuda())
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+
+
+    if __name__ == "__main__":
+        main()
+"""
+
+
+def test_the_switch_of_autocast_goes_before_that_of_the_scaler(audited: Auditor) -> None:
+    for amp, scaler in ((False, True), (True, False)):
+        config = f"batch_size: 4\nenable_amp: {amp}\nenable_scaler: {scaler}\n"
+        found = row(audited, "precision", {"train.py": SCALED, "config.yaml": config})
+        assert found.state is (State.ON if amp else State.OFF)
+        assert "enable_amp" in found.detail and "scaler" not in found.detail.lower()
+
+
+CHOSEN = """
+    import argparse
+    from contextlib import suppress
+    from functools import partial
+
+    import torch
+    from lib import upload
+    from torch import nn
+    from torch.utils.data import DataLoader
+
+
+    def get_autocast(precision, fsdp=False):
+        if fsdp:
+            return suppress
+        if precision == "amp":
+            amp_dtype = torch.float16
+        elif precision == "amp_bf16" or precision == "amp_bfloat16":
+            amp_dtype = torch.bfloat16
+        else:
+            return suppress
+        return partial(torch.amp.autocast, device_type="cuda", dtype=amp_dtype)
+
+
+    def main():
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--precision", default="DEFAULT")
+        args = parser.parse_args()
+        net = nn.Linear(3, 4).cuda()
+        optimizer = torch.optim.Adam(net.parameters())
+        autocast = get_autocast(args.precision)
+        for x, y in DataLoader(data()):
+            with autocast():
+                loss = nn.functional.mse_loss(net(x.cuda()), y.cuda())
+            loss.backward()
+            optimizer.step()
+
+
+    if __name__ == "__main__":
+        main()
+"""
+UPLOAD = """
+    import argparse
+
+    def upload(): ...
+
+    if __name__ == "__main__":
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--precision", default="other")
+        upload()
+"""
+
+
+def _chosen(audited: Auditor, default: str, *commands: str) -> Measure:
+    files = {"train.py": CHOSEN.replace("DEFAULT", default), "lib.py": UPLOAD}
+    for number, given in enumerate(commands):
+        files[f"run_{number}.sh"] = f"python train.py --precision {given}\n"
+    return row(audited, "precision", files)
+
+
+def test_an_option_that_makes_a_function_return_early_decides_the_row(audited: Auditor) -> None:
+    found = _chosen(audited, "amp")
+    assert (found.state, found.detail) == (State.ON, "autocast float16 (default of `--precision`)")
+    found = _chosen(audited, "fp32")
+    assert found.state is State.OFF and "default of `--precision`" in found.detail
+
+
+def test_commands_that_differ_may_all_mean_the_same(audited: Auditor) -> None:
+    found = _chosen(audited, "fp32", "amp", "amp_bf16")
+    assert found.state is State.ON and "float16 or bfloat16" in found.detail
+    assert "`--precision` differs between 2 commands (amp, amp_bf16)" in found.detail
+    found = _chosen(audited, "amp", "amp_bf16", "fp32")
+    assert found.state is State.UNKNOWN and "`--precision` differs" in found.detail
+
+
+MODES = """
+    import argparse
+
+    import torch
+    from torch import nn
+    from torch.utils.data import DataLoader
+
+
+    def train(net):
+        net = nn.DataParallel(net)
+        optimizer = torch.optim.Adam(net.parameters())
+        batches = iter(DataLoader(data()))
+        for step in range(1000):
+            images = next(batches).to("cuda")
+            loss = net(images).mean()
+            loss.backward()
+            optimizer.step()
+
+
+    def animate(net, loader):
+        net = nn.DataParallel(net)
+        net.eval()
+        with torch.no_grad():
+            for x in loader:
+                net(x)
+
+
+    if __name__ == "__main__":
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--mode", default="train")
+        opt = parser.parse_args()
+        if opt.mode == "train":
+            train(nn.Linear(3, 4))
+        elif opt.mode == "animate":
+            animate(nn.Linear(3, 4), DataLoader(data()))
+"""
+
+
+def test_what_runs_in_another_mode_of_the_script_is_left_out(audited: Auditor) -> None:
+    commands = "python train.py\npython train.py --mode animate\n"
+    files = {"train.py": MODES, "run.sh": commands}
+    assert row(audited, "evaluation", files).state is State.NOT_APPLICABLE
+    assert [str(place) for place in row(audited, "distributed", files).evidence] == ["train.py:10"]
+
+
+def test_the_next_batch_of_an_iterator_is_copied(audited: Auditor) -> None:
+    found = row(audited, "non_blocking", {"train.py": MODES})
+    assert found.state is State.OFF
+    assert [str(place) for place in found.evidence] == ["train.py:14"]
+
+
+DIFFUSION = """
+    import argparse
+
+    import torch
+    from diffusers import UNet2DConditionModel
+    from torch.utils.data import DataLoader
+    from transformers import CLIPTextModel
+
+
+    def main():
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--log_dir", default=None)
+        args = parser.parse_args()
+        text = CLIPTextModel.from_pretrained("openai/clip-vit-base-patch32")
+        unet = UNet2DConditionModel.from_pretrained("runwayml/stable-diffusion-v1-5").cuda()
+        optimizer = torch.optim.AdamW(unet.parameters())
+        PROCESSOR
+        if args.log_dir is not None:
+            from torch.utils.tensorboard import SummaryWriter
+            writer = SummaryWriter(args.log_dir)
+        for x, steps, tokens in DataLoader(data()):
+            loss = unet(x.cuda(), steps, text(tokens)[0]).sample.mean()
+            loss.backward()
+            optimizer.step()
+
+
+    if __name__ == "__main__":
+        main()
+"""
+
+
+def test_networks_of_diffusers_have_convolutions_and_an_attention_of_their_own(audited: Auditor) -> None:
+    plain = {"train.py": DIFFUSION.replace("PROCESSOR", "pass")}
+    assert row(audited, "channels_last", plain).state is State.OFF
+    assert row(audited, "cudnn_benchmark", plain).state is State.OFF
+    found = row(audited, "attention", plain)
+    assert (found.state, found.detail) == (State.ON, "SDPA, the default of diffusers with torch 2.0")
+    old = row(audited, "attention", {**plain, "requirements.txt": "torch==1.13.1\n"})
+    assert old.state is State.OFF and "torch==1.13.1" in old.detail
+    own = {"train.py": DIFFUSION.replace("PROCESSOR", "unet.set_attn_processor(Own())")}
+    assert row(audited, "attention", own).state is State.UNKNOWN
+
+
+def test_a_path_that_the_reader_fills_in_is_given(audited: Auditor) -> None:
+    files = {"train.py": DIFFUSION.replace("PROCESSOR", "pass")}
+    assert row(audited, "monitoring", files).state is State.OFF
+    files["run.sh"] = "LOGS='YOUR_PATH/logs'\npython train.py --log_dir ${LOGS}\n"
+    assert row(audited, "monitoring", files).state is State.ON

@@ -293,6 +293,37 @@ class VideoRecorder:
     assert found.detail == "once, synchronous"
 
 
+def test_a_method_whose_parameters_a_call_does_not_give_is_not_called_by_it(audited: Auditor) -> None:
+    code = """
+import torch
+
+class Learner:
+    def __init__(self, model):
+        self.model = model
+
+    def train(self, loader, held_out):
+        optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        for epoch in range(9):
+            for x in loader:
+                loss = self.model(x).sum()
+                loss.backward()
+                optimizer.step()
+            self.validate(held_out)
+        torch.save(self.model.state_dict(), "last.pt")
+
+    @torch.no_grad()
+    def validate(self, loader):
+        self.model.eval()
+        for x in loader:
+            print(self.model(x))
+        self.model.train()
+
+if __name__ == "__main__":
+    Learner(torch.nn.Linear(3, 3)).train([], [])
+"""
+    assert measure(audited, "saving", code).detail == "once, synchronous"
+
+
 def test_an_evaluation_by_the_function_that_trains(audited: Auditor) -> None:
     own = "def run(model, loader):\n    for x in loader:\n        print(model(x))"
     called = script(after=own, before="    with torch.no_grad():\n        run(model, loader)")

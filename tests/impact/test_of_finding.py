@@ -162,7 +162,10 @@ def test_what_is_set_up_for_a_training_has_its_share_of_the_step(
     ("copy", "claimed"), [("maps.append(x.float().cpu())", False), ("loss = net(x.float().cuda())", True)]
 )
 def test_a_copy_to_the_host_is_no_copy_of_a_batch(copy: str, claimed: bool) -> None:
-    code = f"import torch\n\n\ndef train(net, loader):\n    for x, y in loader:\n        {copy}\n        net(y.cuda()).sum().backward()\n"
+    stored = (
+        "torch.uint8, torch.float16"  # bytes of images, and a network in half precision: both casts widen
+    )
+    code = f"import torch\n\nSTORED = {stored}\n\n\ndef train(net, loader):\n    for x, y in loader:\n        {copy}\n        net(y.cuda()).sum().backward()\n"
     code = code.replace("(x", "(images" if claimed else "(net.depth").replace("for x", "for images")
     chosen = Config.model_validate({"select": ["widened-before-copy"], "min-confidence": 0.0})
     review = review_files(

@@ -11,6 +11,7 @@ from ptopt.change import whole_file
 from ptopt.config import Config
 from ptopt.project.facts import NO_FACTS
 from ptopt.review import review_files
+from ptopt.rules import find_rule
 from ptopt.rules.examples import as_file
 
 STEP = """
@@ -565,7 +566,75 @@ def test_it_is_not_made_again(kind: str) -> None:
     assert _comments(*MISTAKES[kind]) == []
 
 
+# Independent readers found statements of these rules wrong that no reading of the same code bears out: what looks like the
+# problem and is none is not even proposed.
+SILENT = frozenset(
+    "activation-by-hand array-copied-into-tensor batch-mover-blocks batch-of-one cache-cleared-every-step cast-after-upload "
+    "cast-to-count checkpoint-loaded-on-gpu collective-per-tensor computed-for-report container-opened-per-item copy-per-row "
+    "counted-one-by-one deepcopy-in-hot-code elements-read-in-loop find-unused-parameters host-round-trip "
+    "invariant-compute-in-loop list-searched-in-loop mask-filled-per-sample masked-arithmetic masked-update-by-index "
+    "matrix-only-reduced per-sample-loop python-reduction-over-tensor repeat-passed-on repeated-before-module result-overwritten "
+    "result-stored-with-graph results-pile-up row-loop selection-per-value slice-loop table-rebuilt-in-loop "
+    "tensor-as-python-number trainer-in-full-precision widened-before-copy".split()
+)
+
+
+@pytest.mark.parametrize("name", sorted(SILENT))
+def test_valid_code_is_not_even_proposed(name: str) -> None:
+    rule = find_rule(name)
+    assert rule is not None
+    assert [code for code in rule.VALID if _comments(name, code)] == []
+
+
 IN_ANOTHER_FILE = {
+    "a bias that weights elsewhere hold": (
+        "linear-bias-before-batchnorm",
+        """
+        class Refiner(nn.Module):
+            def __init__(self):
+                self.block = nn.Sequential(nn.Conv2d(64, 64, 3), nn.BatchNorm2d(64), nn.ReLU())
+        """,
+        """
+        import torch
+        from lib.code import Refiner
+
+        net = Refiner()
+        net.load_state_dict(torch.load("refiner.pth"))
+        """,
+    ),
+    "a dataset that another file resamples": (
+        "workers-restarted-each-epoch",
+        """
+        def make_loader(pairs):
+            return DataLoader(pairs, batch_size=8, num_workers=8, shuffle=True)
+
+        class Data:
+            def __init__(self, pairs):
+                self.train_loader = DataLoader(pairs, batch_size=8, num_workers=8, shuffle=True)
+        """,
+        """
+        def train(loader, epochs):
+            for epoch in range(epochs):
+                loader.dataset.resample_pairs(epoch)
+                for batch in loader:
+                    step(batch)
+        """,
+    ),
+    "an attribute that another file differentiates": (
+        "result-stored-with-graph",
+        """
+        class Field(nn.Module):
+            def forward(self, x):
+                density = torch.relu(self.net(x))
+                self.last_density = density
+                return density.exp()
+        """,
+        """
+        def normals(field, positions):
+            field.last_density.sum().backward()
+            return positions.grad
+        """,
+    ),
     "a step that only a test runs": (
         "cache-cleared-every-step",
         """
@@ -700,3 +769,18 @@ def test_another_file_is_asked(kind: str) -> None:
     else:
         assert _comments(rule, code), "without the other file, the statement holds"
         assert _comments(rule, code, {"lib/other.py": data}) == []
+
+
+def test_scripts_that_only_infer_may_leave_autotuning_off() -> None:
+    config = Config().model_copy(
+        update={"select": ("cudnn-autotune-off",), "min_confidence": 0.0, "skip": ()}
+    )
+    code = "import torch\n\ntorch.backends.cudnn.benchmark = False\nvocode(mels)\n"
+    found = {
+        path: review_files(
+            [whole_file(path, code.encode())], config=config, facts=NO_FACTS, limit_to_change=True, around={}
+        ).findings
+        for path in ("src/inference.py", "src/main.py")
+    }
+    assert found["src/main.py"], "elsewhere, it is worth a word"
+    assert not found["src/inference.py"]

@@ -36,6 +36,12 @@ for epoch in range(9):
     ("code", "often"),
     [
         ("here()", Often.ONCE),
+        # Named like what runs for each batch; but it holds the loop over the batches, here or in what it calls.
+        (
+            "class R:\n  def sample(self):\n    here()\n    self.all()\n  def all(self):\n    for x in self.loader: print(x)",
+            Often.UNKNOWN,
+        ),
+        ("class R:\n    def sample(self):\n        here()", Often.EVALUATION),
         (TRAINING.format(epoch="here()", step="pass"), Often.EPOCH),
         (TRAINING.format(epoch="pass", step="here()"), Often.STEP),
         (TRAINING.format(epoch="pass", step="if i % 10 == 0: here()"), Often.RARELY),

@@ -175,3 +175,13 @@ def test_devices(code: str, device: str) -> None:
 )
 def test_graphs(code: str, graph: bool | None) -> None:
     assert _value(code).graph is graph
+
+
+def test_the_variable_of_a_loop_is_seen_in_its_body_before_older_ones() -> None:
+    code = """
+    sizes = [torch.zeros(1) for _ in range(4)]
+    numbers = [int(size.item()) for size in sizes]
+    for size, row in zip(numbers, rows):
+        ask(size)
+    """
+    assert _value(code).kind != "tensor"

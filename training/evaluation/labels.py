@@ -49,7 +49,7 @@ FITTING: dict[str, frozenset[str]] = {
         "double-precision": "accidental-float64",
         "unfused-pointwise": "norm-by-hand ops",
         "redundant-bias": "linear-bias-before-batchnorm",
-        "slow-conversion": "array-copied-into-tensor item-per-element layout-changed-by-numpy "
+        "slow-conversion": "array-copied-into-tensor item-per-element "
         "tensor-from-list-of-arrays tensor-from-range tensor-through-list",
         "dataloader-no-workers": "loader-without-workers trainer-without-workers workers-removed "
         "loading-option-ignored",
@@ -76,7 +76,7 @@ FITTING: dict[str, frozenset[str]] = {
         "dp-instead-of-ddp": "data-parallel",
         "ddp-flags": "find-unused-parameters",
         "kernel-launch-overhead": "ops optim compile-removed fused-optimizer-removed",
-        "peak-memory": "checkpoint-loaded-on-gpu log-softmax-gathered shifted-logits-copied "
+        "peak-memory": "checkpoint-loaded-on-gpu shifted-logits-copied "
         "moved-before-halving results-kept-on-device held-until-reduced "
         "pairwise-difference factory-then-cast softmax-of-upcast one-hot-matmul "
         "product-then-sum weighted-sum-in-full memory pairwise-loop attention "

@@ -55,37 +55,6 @@ WORKLOADS: dict[str, list[Workload]] = {
             small={"rays": 3, "samples": 4, "channels": 2},
         ),
     ],
-    "log-softmax-gathered": [
-        Workload(
-            setup=_TOKENS,
-            before="""
-            picked = torch.log_softmax(logits, dim=-1).gather(-1, labels.unsqueeze(-1)).squeeze(-1)
-            result = picked.detach(), *torch.autograd.grad(picked.float().mean(), logits)
-            """,
-            after="""
-            picked = -F.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none")
-            result = picked.detach().view_as(labels), *torch.autograd.grad(picked.float().mean(), logits)
-            """,
-            sizes=_TOKEN_SIZES,
-            small=_TOKEN_SMALL,
-            scope="the loss",
-            tolerance=0.1,
-        ),
-        Workload(
-            setup=_TOKENS,
-            before="""
-            with torch.no_grad():
-                result = torch.log_softmax(logits, dim=-1).gather(-1, labels.unsqueeze(-1)).squeeze(-1)
-            """,
-            after="""
-            with torch.no_grad():
-                result = logits.gather(-1, labels.unsqueeze(-1)).squeeze(-1) - logits.logsumexp(dim=-1)
-            """,
-            sizes={"8 x 1024 tokens, 32,000 classes, bfloat16, forward": _TOKEN_SIZES[list(_TOKEN_SIZES)[1]]},
-            small=_TOKEN_SMALL,
-            tolerance=0.1,
-        ),
-    ],
     "shifted-logits-copied": [
         Workload(
             setup=_TOKENS,

@@ -55,7 +55,9 @@ def accumulation(setup: Setup) -> Measure:
 
 def _asked_for(setup: Setup) -> Value | None:
     """The one option that asks for micro-batches, where it asks for several: how the loop counts them was not recognised."""
-    names = [n for n in setup.evaluator.option_names() if _ASKS.search(n) and n in setup.live_text]
+    names = [
+        n for n in setup.evaluator.option_names() if _ASKS.search(n) and setup.says(re.compile(re.escape(n)))
+    ]
     value = setup.evaluator.option(names[0]) if len(names) == 1 else None
     several = value is not None and value.known and isinstance(value.value, int) and value.value > 1
     return value if several else None
@@ -89,6 +91,12 @@ def _steps(key: str, title: str, value: Value) -> Measure:
     return Measure(key, title, State.ON if on else State.OFF, detail, places)
 
 
+def _conditional_steps(module: Module, call: ast.Call) -> list[ast.Compare] | None:
+    """`scaler(loss, optimizer, update_grad=(i + 1) % accumulate == 0)`: its conditions."""
+    compared = [k.value for k in call.keywords if isinstance(k.value, ast.Compare)]
+    return compared if compared and any("optim" in text_of(a) for a in call.args) else None
+
+
 def _guards(setup: Setup) -> Iterator[Candidate]:
     """`if (i + 1) % accumulate == 0: optimizer.step()`: on where the number is above 1."""
     for module, call in setup.calls("step", "optimizer_step"):
@@ -105,9 +113,8 @@ def _guards(setup: Setup) -> Iterator[Candidate]:
             found = setup.site(module, ancestor, f"a step every `{text_of(number)}` micro-batches", value)
             yield replace(found, place=setup.place(module, call))
             break
-    for module, call in setup.live.calls:  # `scaler(loss, optimizer, update_grad=(i + 1) % accumulate == 0)`
-        compared = [k.value for k in call.keywords if isinstance(k.value, ast.Compare)]
-        for condition in compared if compared and any("optim" in text_of(a) for a in call.args) else ():
+    for module, call, compared in setup.live.found(_conditional_steps):
+        for condition in compared:
             every = _modulus(condition)
             if every is not None:
                 value = _above_one(setup.value(module, every))

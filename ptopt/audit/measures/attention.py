@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from ptopt.audit.known import Value
 from ptopt.audit.measures.convolutions import attends_by_timm
 from ptopt.audit.modules import Module, text_of
-from ptopt.audit.setup import Candidate, Setup
+from ptopt.audit.setup import Candidate, Setup, enough
 from ptopt.audit.values import Measure, State
 from ptopt.project.added import ADDED
 from ptopt.source.index import FunctionNode
@@ -40,6 +40,10 @@ _NO_MODEL = re.compile(
 _HANDS_ON = frozenset(
     {"transformers", "optimum", "peft", "trl", "unsloth", "sentence_transformers", "modelscope", "adapters"}
 )
+_OF_DIFFUSERS = re.compile(
+    r"^diffusers\.(\w+\.)*\w*(UNet|ControlNet|Transformer\w*Model|PriorTransformer|DiT)\w*\.from_\w+$"
+)
+_PROCESSORS = re.compile(r"^(set_(attn_)?processor|\w*AttnProcessor)$")
 _SCORES = re.compile(r"@|matmul\(|\bbmm\(|einsum\(")
 _NAMED = re.compile(r"attn|attention|query|\bq\b|\bsim\b|dots", re.I)
 _FUSED_NAMES = ("sdpa", "flash_attention_2", "flash_attention_3", "flex_attention")
@@ -47,7 +51,8 @@ _FUSED_NAMES = ("sdpa", "flash_attention_2", "flash_attention_3", "flex_attentio
 
 def attention(setup: Setup) -> Measure:
     key, title = "attention", "Attention"
-    fused, by_hand = list(_fused(setup)), list(_by_hand(setup))
+    fused = list(enough(_fused(setup)))
+    by_hand = list(_by_hand(setup)) if not any(c.value.truth for c in fused) else []
     library = [candidate for candidate in _library(setup) if candidate.value.truth is not False]
     pretrained = list(_pretrained(setup))
     stated = [c for c in pretrained if c.detail]
@@ -62,6 +67,8 @@ def attention(setup: Setup) -> Measure:
         return Measure(
             key, title, State.OFF, first.detail, tuple(dict.fromkeys(c.place for c in by_hand))[:4]
         )
+    if diffusion := _of_diffusers(setup):
+        return diffusion
     if pretrained:
         first = pretrained[0]
         where = (first.place,)
@@ -151,7 +158,7 @@ def _names(*expressions: ast.AST) -> frozenset[str]:
 
 def _is_patched_in_by_others(setup: Setup, module: Module, function: FunctionNode) -> bool:
     """Is it only handed on, `MethodType(attend, layer)`, by methods that other scripts of the repository call and this one does not?"""
-    sites = setup.live.sites.get(function, [])
+    sites = setup.live.sites.get(function)
     methods = [(other, other.file.index.function_of(node), node) for other, node in sites]
     return bool(methods) and all(
         method is not None
@@ -197,6 +204,34 @@ def _pretrained(setup: Setup) -> Iterator[Candidate]:
             yield setup.site(module, call, "`use_flash_attention_2`", value)
             continue
         yield Candidate(Value(False, note="transformers chooses"), setup.place(module, call), "")
+
+
+def _of_diffusers(setup: Setup) -> Measure | None:
+    """Networks of diffusers, which take SDPA where torch has it; None where the script loads none of them."""
+    made = [
+        (module, call)
+        for module, call in setup.calls("from_pretrained", "from_config")
+        if _OF_DIFFUSERS.search(setup.qualified(module, call.func))
+        and setup.is_external(module, call.func)
+        and setup.runs(module, call).truth is not False
+    ]
+    if not made:
+        return None
+    key, title, places = "attention", "Attention", (setup.place(*made[0]),)
+    asked = [
+        setup.site(m, c, "xFormers") for m, c in setup.calls("enable_xformers_memory_efficient_attention")
+    ]
+    if any(candidate.value.truth for candidate in asked):
+        return setup.decide(key, title, asked, "")
+    own = [pair for pair in setup.named(_PROCESSORS) if setup.runs(*pair).truth is not False]
+    if own:
+        detail = "the code sets attention processors of its own"
+        return Measure(key, title, State.UNKNOWN, detail, (setup.place(*own[0]),))
+    if setup.facts.excludes("torch", "2.0"):
+        why = f"in steps: diffusers takes SDPA with torch 2.0; {setup.facts.span('torch')}"
+        return Measure(key, title, State.OFF, why, places)
+    admits = setup.admits_older("2.0", "compute it in steps")
+    return Measure(key, title, State.ON, f"SDPA, the default of diffusers with torch 2.0{admits}", places)
 
 
 def _is_of_another_package(setup: Setup, module: Module, receiver: str) -> bool:

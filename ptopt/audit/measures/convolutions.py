@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.audit.modules import Module, text_of
+from ptopt.audit.modules import Module, qualified, text_of
 from ptopt.audit.setup import Setup
 from ptopt.audit.values import Measure, State
 from ptopt.source.bindings import is_self
@@ -15,6 +15,7 @@ _CONV = re.compile(r"^(Conv[23]d|ConvTranspose[23]d|conv[23]d|LazyConv2d)$")
 _CONV_NAMES = re.compile(
     r"resnet|convnext|efficientnet|unet|vgg|yolo|regnet|densenet|mobilenet|wide_resnet", re.I
 )
+_OF_DIFFUSERS = re.compile(r"^diffusers\.(\w+\.)*\w*(UNet|Autoencoder|VQModel|ControlNet)\w*\.from_\w+$")
 ONLY_PATCHES = "the only convolution cuts an image into patches"
 ONLY_FILTERS = "the only convolution is a filter with fixed weights"
 NETWORKS = frozenset({"torchvision", "timm", "segmentation_models_pytorch"})
@@ -62,6 +63,11 @@ def for_convolutions(setup: Setup, key: str, title: str, off: str) -> Measure:
             return Measure(key, title, State.OFF if _CONV_NAMES.search(text_of(call)) else State.UNKNOWN,
                            off if _CONV_NAMES.search(text_of(call)) else "the network comes from a library",
                            (setup.place(module, call),))  # fmt: skip
+    for module, call in setup.calls("from_pretrained", "from_config"):
+        external = setup.is_external(module, call.func)
+        of_diffusers = external and _OF_DIFFUSERS.search(setup.qualified(module, call.func))
+        if of_diffusers and setup.runs(module, call).truth is not False:
+            return Measure(key, title, State.OFF, off, (setup.place(module, call),))
     of_libraries = list(_of_libraries(setup))
     for state in (State.OFF, State.UNKNOWN):
         named = next((each for each in of_libraries if each[3] is state), None)
@@ -92,14 +98,13 @@ def _cuts_patches(setup: Setup, call: ast.Call) -> bool:
 
 
 def _models_of_torchvision(setup: Setup) -> tuple[str, ...]:
-    return tuple(
-        {
-            call.func.attr
-            for module, call in setup.live.calls
-            if isinstance(call.func, ast.Attribute)
-            and setup.qualified(module, call.func).startswith("torchvision.models")
-        }
-    )
+    return tuple({name for _, _, name in setup.live.found(_model_of_torchvision)})
+
+
+def _model_of_torchvision(module: Module, call: ast.Call) -> str | None:
+    func = call.func
+    ours = isinstance(func, ast.Attribute) and qualified(module, func).startswith("torchvision.models")
+    return func.attr if ours and isinstance(func, ast.Attribute) else None
 
 
 def _of_libraries(setup: Setup) -> Iterator[tuple[Module, ast.expr, str, State]]:
@@ -111,7 +116,7 @@ def _of_libraries(setup: Setup) -> Iterator[tuple[Module, ast.expr, str, State]]
         if _TIMM_WITHOUT.search(name):
             state = State.NOT_APPLICABLE
         elif _TIMM_PATCHES.search(name):
-            state = State.UNKNOWN if _OTHER_STEM.search(setup.live_text) else State.NOT_APPLICABLE
+            state = State.UNKNOWN if setup.says(_OTHER_STEM) else State.NOT_APPLICABLE
         elif _CONV_NAMES.search(last):
             state = State.OFF
         elif last[0].isupper():

@@ -179,6 +179,8 @@ def _of_batch(module: Module, value: ast.expr, container: ast.AST) -> bool:
     while isinstance(current, (ast.Attribute, ast.Subscript)):
         current = current.value
     if isinstance(current, ast.Call):
+        if text_of(current.func) == "next":  # `next(batches).to(device)`
+            return True
         return isinstance(current.func, ast.Attribute) and _of_batch(module, current.func.value, container)
     if not isinstance(current, ast.Name):
         return False

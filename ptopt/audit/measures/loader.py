@@ -78,7 +78,7 @@ def _loaders(setup: Setup) -> list[_Loader]:
             continue
         own = name is not None and not _is_plain(*name)
         found.append((_Loader(module, call, own), _about(module, call)))
-    found += [*((loader, "") for loader in _derived(setup)), *_by_parameter(setup)]
+    found += [*((loader, "") for loader in _derived(setup)), *setup.once(_by_parameter)]
     found += [(loader, _about(loader.module, loader.call)) for loader in _of_libraries(setup)]
     training = [loader for loader, text in found if _TRAIN.search(text)]
     neutral = [loader for loader, text in found if not _TRAIN.search(text) and not _EVAL.search(text)]
@@ -142,14 +142,7 @@ def _by_parameter(setup: Setup) -> list[tuple[_Loader, str]]:
     """`def make(data, cls=DataLoader, **options): return cls(data, **options)`: the calls of it."""
     found: list[tuple[_Loader, str]] = []
     for function, module in setup.live.functions.items():
-        if not function.args.defaults and not function.args.kw_defaults:
-            continue
-        every = [*function.args.posonlyargs, *function.args.args]
-        pairs = [
-            *zip(reversed(every), reversed(function.args.defaults), strict=False),
-            *zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True),
-        ]
-        names = {a.arg for a, d in pairs if d is not None and _is_loader_class(d)}
+        names = module.once(_given_loaders, function)
         made = [
             call
             for call in (module.file.calls.calls_in(function) if names else ())
@@ -161,10 +154,22 @@ def _by_parameter(setup: Setup) -> list[tuple[_Loader, str]]:
         elif made:
             found += [
                 (_Loader(other, call, False), _about(other, call))
-                for other, node in setup.live.sites.get(function, [])
+                for other, node in setup.live.sites.get(function)
                 if isinstance(call := other.file.index.parent(node), ast.Call) and call.func is node
             ]
     return found
+
+
+def _given_loaders(module: Module, function: FunctionNode) -> frozenset[str]:
+    """The parameters whose default is the class of a loader."""
+    if not function.args.defaults and not function.args.kw_defaults:
+        return frozenset()
+    every = [*function.args.posonlyargs, *function.args.args]
+    pairs = [
+        *zip(reversed(every), reversed(function.args.defaults), strict=False),
+        *zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True),
+    ]
+    return frozenset(a.arg for a, d in pairs if d is not None and _is_loader_class(d))
 
 
 def _is_loader_class(default: ast.expr) -> bool:

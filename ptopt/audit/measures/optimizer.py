@@ -9,10 +9,11 @@ from dataclasses import replace
 
 from ptopt.audit.arguments import TrainerArguments
 from ptopt.audit.known import Value, agreed
-from ptopt.audit.modules import Module, text_of
+from ptopt.audit.modules import Module, qualified, text_of
 from ptopt.audit.setup import Candidate, Setup
 from ptopt.audit.values import Measure, Place, State
 from ptopt.project.added import ADDED
+from ptopt.source.bindings import Binding
 
 _TORCH = re.compile(r"^(torch\.optim(\.\w+)*\.|optim\.)(Adam|AdamW|SGD|Adagrad)$")
 _UNFUSED = (
@@ -56,7 +57,7 @@ def _by_default(setup: Setup) -> Value:
 
 def fused(setup: Setup) -> Measure:
     key, title = "fused_optimizer", "Fused optimizer"
-    given = any(setup.keyword(call, "optimizers") is not None for _, call in setup.live.calls)
+    given = any(True for _ in setup.live.found(_given_optimizers))
     if setup.framework in ("transformers", "TRL") and not given:
         value = TrainerArguments(setup).of("optim")
         default = value.lacking is not None or (not value.known and "default of" in value.note)
@@ -123,14 +124,7 @@ def _none_seen(setup: Setup, key: str, title: str) -> Measure:
     if by_name and not setup.configured.of(("fused",)) and setup.runs(*by_name[0]).truth is not False:
         detail = "the optimizer is one of torch.optim by its name, and nothing asks for the fused update"
         return Measure(key, title, State.OFF, detail, (setup.place(*by_name[0]),))
-    others = [
-        (module, call)
-        for module, call in setup.live.calls
-        if re.search(r"optim|Optimizer", text_of(call.func))
-        and call.args
-        and "parameters" in text_of(call.args[0])
-        and not _TORCH.match(setup.qualified(module, call.func))
-    ]
+    others = [(module, call) for module, call, _ in setup.live.found(_other_optimizer)]
     if others:
         place = setup.place(*others[0])
         return Measure(
@@ -141,6 +135,18 @@ def _none_seen(setup: Setup, key: str, title: str) -> Measure:
     if kept and len({c.value.truth for c in kept}) == 1:
         return setup.decide(key, title, kept, "")
     return Measure(key, title, State.UNKNOWN, "no optimizer of torch seen", setup.where())
+
+
+def _given_optimizers(module: Module, call: ast.Call) -> bool | None:
+    return any(keyword.arg == "optimizers" for keyword in call.keywords) or None
+
+
+def _other_optimizer(module: Module, call: ast.Call) -> bool | None:
+    """Is it something that is called an optimizer, and none of torch?"""
+    named = call.args and re.search(r"optim|Optimizer", text_of(call.func))
+    if not named or "parameters" not in text_of(call.args[0]):
+        return None
+    return not _TORCH.match(qualified(module, call.func)) or None
 
 
 def _classes(setup: Setup) -> Iterator[Candidate]:
@@ -213,17 +219,23 @@ def _in_optimizer(module: Module, call: ast.Call) -> bool:
     return cls is not None and any(text_of(base).endswith("Optimizer") for base in cls.bases)
 
 
+def _other_names(module: Module, call: ast.Call) -> list[tuple[Binding, str]] | None:
+    """What the name that is called is bound to in the function, where that is a name, too."""
+    if not isinstance(call.func, ast.Name) or call.func.id in module.imported:
+        return None
+    function = module.file.index.function_of(call)
+    found = [
+        (binding, qualified(module, binding.value))
+        for binding in module.file.bindings.of(function, call.func.id)
+        if binding.kind == "assign" and isinstance(binding.value, (ast.Name, ast.Attribute))
+    ]
+    return found or None
+
+
 def _by_other_names(setup: Setup) -> Iterator[Candidate]:
     """`cls = torch.optim.AdamW` and `cls(parameters)`"""
-    for module, call in setup.live.calls:
-        if not isinstance(call.func, ast.Name) or call.func.id in module.imported:
-            continue
-        function = module.file.index.function_of(call)
-        for binding in module.file.bindings.of(function, call.func.id):
-            value = binding.value
-            if binding.kind != "assign" or not isinstance(value, (ast.Name, ast.Attribute)):
-                continue
-            name = setup.qualified(module, value)
+    for module, call, given in setup.live.found(_other_names):
+        for binding, name in given:
             last = name.rpartition(".")[2]
             if _TORCH.match(name):
                 fused = setup.keyword(call, "fused")

@@ -20,6 +20,16 @@ _PACKS = re.compile(
 )
 _OF_BATCHES = re.compile(r"collat|batch|(^| )(forward|__call__|__iter__|\w*_step|loss|compute_loss)$", re.I)
 _TOKENISES = re.compile(r"tokeni[sz]e\w*$|tokeni[sz]er (__call__|encode\w*)$", re.I)
+_PADDING = (
+    "padding",
+    "pad_to_max_length",
+    "packing",
+    "group_by_length",
+    "sample_packing",
+    "train_sampling_strategy",
+)
+_KEYWORDS = frozenset({*_PADDING, "collate_fn"})
+_LAYER = re.compile(r"Conv|Pool|Unfold|conv\dd|^nn\.|Linear|stft")
 _TEXT = re.compile(r"token|text|seq|len|mel|wav|audio|spec|input_ids|word|char", re.I)
 
 
@@ -40,17 +50,7 @@ def padding(setup: Setup) -> Measure:
         )
     fixed, packed, dynamic = _filled_up(setup), _packers(setup), []
     doubted: dict[Place, str] = {}  # places that may not run, each with the condition
-    for module, keyword in _keywords(
-        setup,
-        (
-            "padding",
-            "pad_to_max_length",
-            "packing",
-            "group_by_length",
-            "sample_packing",
-            "train_sampling_strategy",
-        ),
-    ):
+    for module, keyword in _keywords(setup, _PADDING):
         value = setup.value(module, keyword.value)
         place = setup.place(module, keyword.value)
         runs = setup.runs(module, keyword)
@@ -121,7 +121,7 @@ def _pads_a_batch(setup: Setup, module: Module, call: ast.Call) -> bool:
         for other, site, _ in callers(setup.live, function, module)
         if (outer := setup.live.outermost(other, site)) is not None
     ]
-    passed = {text_of(keyword.value).rpartition(".")[2] for _, keyword in _keywords(setup, ("collate_fn",))}
+    passed = setup.once(_collators)
 
     def makes(holder: Module, each: FunctionNode) -> bool:
         named = _OF_BATCHES.search(_full_name(holder, each))
@@ -166,7 +166,7 @@ def _filled_up(setup: Setup) -> list[Place]:
 def _collated(setup: Setup) -> dict[bool | None, list[Place]]:
     """Collate functions of the repository that make a batch as long as its longest item, by whether they do so by default."""
     found: dict[bool | None, list[Place]] = {}
-    passed = {text_of(keyword.value).rpartition(".")[2] for _, keyword in _keywords(setup, ("collate_fn",))}
+    passed = setup.once(_collators)
     for function, module in setup.live.functions.items():
         cls = module.file.index.class_of(function)
         name = function.name if cls is None else f"{cls.name} {function.name}"
@@ -186,7 +186,7 @@ def _collated(setup: Setup) -> dict[bool | None, list[Place]]:
 def _is_replaced(setup: Setup, cls: ast.ClassDef, name: str) -> bool:
     """Is the class only one that others derive from, all of which have a method of their own of this name?"""
     heirs = []
-    for module, node in setup.live.sites.get(cls, ()):
+    for module, node in setup.live.sites.get(cls):
         heir = module.file.index.parent(node)
         if not isinstance(heir, ast.ClassDef):
             return False
@@ -212,17 +212,26 @@ def _is_of_sequences(text: str) -> bool:
     return bool(re.search(_TEXT, text.replace("len(", ""))) and not re.search(r"annot|bbox|boxes", text)
 
 
+def _collators(setup: Setup) -> frozenset[str]:
+    """The names of the functions that a loader is given to make its batches."""
+    return frozenset(
+        text_of(keyword.value).rpartition(".")[2] for _, keyword in _keywords(setup, ("collate_fn",))
+    )
+
+
 def _keywords(setup: Setup, names: tuple[str, ...]) -> list[tuple[Module, ast.keyword]]:
     return [
         (module, keyword)
-        for module, call in setup.live.calls
-        for keyword in call.keywords
-        if keyword.arg in names and not _torch_layer(setup, module, call)
+        for module, _, keywords in setup.live.found(_telling)
+        for keyword in keywords
+        if keyword.arg in names
     ]
 
 
-def _torch_layer(setup: Setup, module: Module, call: ast.Call) -> bool:
-    return bool(re.search(r"Conv|Pool|Unfold|conv\dd|^nn\.|Linear|stft", text_of(call.func)))
+def _telling(module: Module, call: ast.Call) -> list[ast.keyword] | None:
+    """The keywords that a measure of padding asks for; None of the layers of torch, which have a padding of their own."""
+    found = [keyword for keyword in call.keywords if keyword.arg in _KEYWORDS]
+    return found if found and not _LAYER.search(text_of(call.func)) else None
 
 
 def _place(value: Value) -> tuple[Place, ...]:

@@ -112,7 +112,8 @@ def _autocasts(setup: Setup) -> Iterator[Candidate]:
         enabled = setup.keyword(call, "enabled", 0 if "cuda.amp" in name or name == "autocast" else None)
         dtype = _dtype(setup, module, call, 1 if "cuda.amp" not in name else None)
         yield setup.site(module, call, f"autocast {dtype}", _enabled(setup, module, enabled))
-    yield from _chosen(setup)
+    chosen = list(_chosen(setup))
+    yield from chosen
     for module, call in setup.calls("initialize"):
         if setup.qualified(module, call.func).startswith(("apex.amp", "amp.")):
             level = setup.keyword(call, "opt_level", 2)
@@ -145,7 +146,9 @@ def _autocasts(setup: Setup) -> Iterator[Candidate]:
         if _DTYPE.search(text):
             yield setup.site(module, call, f"`{text}`"[:80])
     for module, call in setup.calls("GradScaler"):
-        if not setup.calls("autocast"):
+        if not (
+            made or chosen or setup.calls("autocast")
+        ):  # it scales what autocast computes, and decides nothing
             scaled = _enabled(setup, module, setup.keyword(call, "enabled"))
             yield setup.site(module, call, "`GradScaler`", scaled)
     for module, call in setup.calls("MixedPrecision", "MixedPrecisionPolicy"):
@@ -195,6 +198,9 @@ def _made(setup: Setup) -> Iterator[Candidate]:
         ):
             on_cuda = "cuda.amp" in name
             enabled = _enabled(setup, module, setup.keyword(call, "enabled", 1 if on_cuda else None))
+            if enabled is None or enabled.truth:
+                past = setup.evaluator.gets_past(call, module)
+                enabled = past if enabled is None or past.truth is not True or past.note else enabled
             dtype = _dtype(setup, module, call, None if on_cuda else 2)
             yield setup.site(module, call, f"autocast {dtype}", enabled)
 
@@ -221,7 +227,7 @@ def _half(setup: Setup, module: Module, call: ast.Call, name: str, position: int
 
 def _named(setup: Setup) -> str:
     """Why something may compute in half precision though nothing was recognised: its type is used in code that runs."""
-    if not _HALF_TYPE.search(setup.live_text):
+    if not setup.says(_HALF_TYPE):
         return ""
     for module in setup.live.read.values():
         for node in module.file.index.attributes_named("bfloat16", "float16", "half", "autocast"):
@@ -271,7 +277,26 @@ def _dtype(setup: Setup, module: Module, call: ast.Call, position: int | None) -
     if text.startswith("torch."):
         return text.removeprefix("torch.")
     value = setup.value(module, given)
+    if not value.known and (types := _types(setup, module, given)):
+        return " or ".join(types)
     return str(value.value) if value.known else f"the dtype of `{text_of(given)[:40]}`"
+
+
+def _types(setup: Setup, module: Module, given: ast.expr) -> list[str]:
+    """The types that a name is given where that runs: `if precision == "amp": dtype = torch.float16`; none where one is not seen."""
+    if not isinstance(given, ast.Name):
+        return []
+    bindings = module.file.bindings.of(module.file.index.function_of(given), given.id)
+    names = [
+        dotted_name(binding.value) if binding.kind == "assign" and binding.value is not None else ""
+        for binding in bindings
+        if setup.evaluator.condition(binding.node, module).truth is not False
+    ]
+    return (
+        list(dict.fromkeys(n.removeprefix("torch.") for n in names))
+        if all(map(_HALF_TYPE.fullmatch, names))
+        else []
+    )
 
 
 def _last(call: ast.Call) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from ptopt.audit.arguments import TrainerArguments
 from ptopt.audit.calling import callers, holds_of_all_calls
 from ptopt.audit.live import Live
-from ptopt.audit.modules import Module, text_of
+from ptopt.audit.modules import Module, qualified, text_of
 from ptopt.audit.setup import Candidate, Setup
 from ptopt.audit.values import Measure, Place, State
 from ptopt.source.file import remembered
@@ -20,6 +20,7 @@ RECORDS_GRAPH = "an evaluation records the graph"
 _EVAL_NAME = re.compile(
     r"(^|_)(eval|evaluate|evaluation|valid|validate|validation|vali|val|test|predict|infer)(_|$|\d)", re.I
 )
+_OF_TENSORBOARD = frozenset({"tensorboard_logger", "tensorboardX", "tensorboard"})
 _MONITORS = {
     "wandb": "Weights & Biases", "tensorboard": "TensorBoard", "tensorboardX": "TensorBoard", "tensorboard_logger": "TensorBoard",
     "mlflow": "MLflow", "neptune": "Neptune", "comet_ml": "Comet", "aim": "Aim", "swanlab": "SwanLab", "clearml": "ClearML",
@@ -61,23 +62,31 @@ def evaluation(setup: Setup) -> Measure:
         return Measure(key, title, State.ON, f"{setup.framework} evaluates without a graph", setup.where())
     graph: list[Place] = []
     free: list[Place] = []
+
+    def runs(module: Module, node: ast.AST) -> bool:
+        return setup.runs(module, node).truth is not False
+
     for function, module in setup.live.functions.items():
         trains = module.file.context.trains(function)
         if trains or not (_EVAL_NAME.search(function.name) or _is_part_of_one(setup, function, module)):
-            for call in _in_evaluation_loops(module, function):
+            for call in module.once(_in_evaluation_loops, function):
+                if not runs(module, call):
+                    continue
                 off = module.file.context.grad_off(call) or _ends_the_graph(call, setup)
                 (free if off else graph).append(setup.place(module, call))
             continue
         if module.file.context.turns_grad_off(function):
-            free.append(setup.place(module, function))
+            if runs(module, function.body[0]):
+                free.append(setup.place(module, function))
             continue
-        forward = _forward_in_loop(module, function)
-        if forward is None or _ends_the_graph(forward, setup):
+        forward = module.once(_forward_in_loop, function)
+        if forward is None or _ends_the_graph(forward, setup) or not runs(module, forward):
             continue
         off = module.file.context.grad_off(forward) or _called_without_graph(setup, function, module)
         (free if off else graph).append(setup.place(module, forward if not off else function))
     for module, block in _grad_off_blocks(setup):
-        free.append(setup.place(module, block))
+        if runs(module, block):
+            free.append(setup.place(module, block))
     if graph:
         return Measure(key, title, State.OFF, RECORDS_GRAPH, tuple(graph)[:4])
     if free:
@@ -89,7 +98,7 @@ def evaluation(setup: Setup) -> Measure:
 
 def _is_part_of_one(setup: Setup, function: FunctionNode, module: Module) -> bool:
     """Is the network called in it, for evaluations alone: `features_of(model, loader)`?"""
-    return _forward_in_loop(module, function) is not None and holds_of_all_calls(
+    return module.once(_forward_in_loop, function) is not None and holds_of_all_calls(
         function,
         module,
         lambda called, holder: ((other, call) for other, call, _ in callers(setup.live, called, holder)),
@@ -104,7 +113,7 @@ def _called_without_graph(setup: Setup, function: FunctionNode, module: Module) 
     """Do all calls of the function stand under `no_grad`, or in functions of which that holds?"""
 
     def calls(called: FunctionNode, _: Module) -> Iterator[tuple[Module, ast.Call]]:
-        for other, node in setup.live.sites.get(called, []):
+        for other, node in setup.live.sites.get(called):
             call = other.file.index.parent(node)
             if isinstance(call, ast.Call) and setup.runs(other, call).truth is not False:
                 yield other, call
@@ -182,7 +191,11 @@ def _runs_network(setup: Setup, call: ast.Call) -> bool:
     """Does a function of the repository of the called name hold a pass of the network: `self.run_epoch(validates=True)`?"""
     called = text_of(call.func).rpartition(".")[2]
     functions = setup.live.once(_by_name).get(called, ())
-    return any(any(map(_is_forward, module.file.calls.calls_in(function))) for module, function in functions)
+    return any(module.once(_holds_forward, function) for module, function in functions)
+
+
+def _holds_forward(module: Module, function: FunctionNode) -> bool:
+    return any(map(_is_forward, module.file.calls.calls_in(function)))
 
 
 def _by_name(live: Live) -> dict[str, list[tuple[Module, FunctionNode]]]:
@@ -326,16 +339,18 @@ def _is_imported(setup: Setup, name: str) -> bool:
                     return True
                 importing.add(module.path)
     return any(
-        _MONITORS.get(setup.qualified(module, call.func).partition(".")[0]) == name
-        for module, call in (setup.live.calls if importing else ())
+        _MONITORS.get(package) == name
+        for module, _, package in (setup.live.found(_monitor) if importing else ())
         if module.path in importing
     )
 
 
+def _monitor(module: Module, call: ast.Call) -> str | None:
+    """The package of what is called, where it shows the course of a training."""
+    package = qualified(module, call.func).partition(".")[0]
+    return package if package in _MONITORS or package in _OF_TENSORBOARD else None
+
+
 def _is_used(setup: Setup) -> bool:
     """Is something of TensorBoard called that is not a writer of torch: `tensorboard_logger.log_value`?"""
-    return any(
-        setup.qualified(module, call.func).partition(".")[0]
-        in ("tensorboard_logger", "tensorboardX", "tensorboard")
-        for module, call in setup.live.calls
-    )
+    return any(package in _OF_TENSORBOARD for _, _, package in setup.live.found(_monitor))

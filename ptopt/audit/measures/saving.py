@@ -108,7 +108,7 @@ def _says_when(how: Frequency) -> bool:
     """Is it a number of steps, a comparison of results, or of times: and no flag, which commands switch?"""
     if how.loop in ("", "once"):
         return False
-    compares = _COMPARES.search(how.condition) and not _COUNTS.search(how.condition)
+    compares = any(_COMPARES.search(one) and not _COUNTS.search(one) for one in how.conditions)
     return how.best or bool(how.every) or bool(compares)
 
 
@@ -162,6 +162,8 @@ def _is_no_state(module: Module, call: ast.Call) -> bool:
     """Is what is saved a table of accuracies, texts or images, without a key or value that names a network or an optimizer?"""
     saved: ast.expr | None = call.args[0] if call.args else None
     if isinstance(saved, ast.Name) and _NO_STATE.search(saved.id) and not _OF_NETWORK.search(saved.id):
+        return True
+    if isinstance(saved, ast.Attribute) and saved.attr == "eval":  # of the tables of pycocotools
         return True
     if isinstance(saved, ast.Name):
         binding = module.file.bindings.last_before(saved)

@@ -22,6 +22,8 @@ from ptopt.rules.base import (
     Span,
 )
 from ptopt.rules.shared.uses import names_in_returned_tuples
+from ptopt.source.bindings import is_self
+from ptopt.source.calls import last_name
 from ptopt.source.file import remembered
 from ptopt.source.index import FunctionNode, own_nodes, walk
 
@@ -87,6 +89,23 @@ class AttentionByHand(Rule):
     when_wrong = "gradients of gradients or the weights themselves are needed, or sequences are always short"
 
     VALID = (
+        """
+        class Attention(nn.Module):
+            def forward(self, q, k, v):
+                weights = (q @ k.transpose(-2, -1)) * 0.125
+                weights = weights.softmax(dim=-1)
+                return self.proj(weights @ v), weights
+        """,
+        """
+        class Channels(nn.Module):
+            def __init__(self, heads):
+                super().__init__()
+                self.temperature = nn.Parameter(torch.ones(heads, 1, 1))
+
+            def forward(self, q, k, v):
+                weights = ((q @ k.transpose(-2, -1)) * self.temperature).softmax(dim=-1)
+                return weights @ v
+        """,
         """
         def forward(self, q, k, v, near, far):
             scores = q @ k.transpose(-2, -1)
@@ -279,6 +298,7 @@ class AttentionByHand(Rule):
             or has_fused_path(node, function, file)
             or _written_between(scores, mixed, function, file)
             or file.search(_SECOND_ORDER)
+            or beyond_fused(scores, function, file)
         ):
             return
         first, last = scores.product.lineno, mixed.product.end_lineno or mixed.product.lineno
@@ -466,3 +486,17 @@ def _returned(scores: Scores, function: ast.AST, file: SourceFile) -> bool:
     statement = statement_around(scores.product, file)
     target = statement.targets[0] if isinstance(statement, ast.Assign) else None
     return isinstance(target, ast.Name) and target.id in names_in_returned_tuples(function)
+
+
+def beyond_fused(scores: Scores, function: ast.AST, file: SourceFile) -> bool:
+    """Are the weights themselves returned, or is the factor learned? No fused kernel gives the one or takes the other."""
+    return _returned(scores, function, file) or any(_is_learned(factor, file) for factor, _ in scores.scales)
+
+
+def _is_learned(factor: ast.expr, file: SourceFile) -> bool:
+    """Is it a parameter, `self.temperature`? The fused kernel takes a number, and has no gradient for it."""
+    cls = file.index.class_of(factor)
+    if cls is None or not isinstance(factor, ast.Attribute) or not is_self(factor):
+        return False
+    made = file.bindings.attribute(cls, factor.attr)
+    return isinstance(made, ast.Call) and last_name(made.func) == "Parameter"

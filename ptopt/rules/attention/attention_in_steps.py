@@ -5,10 +5,16 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
-from ptopt.rules.attention._scores import called_softmaxes, softmax_argument
+from ptopt.rules.attention._scores import called_softmaxes, softmax_argument, trace
 from ptopt.rules.attention._steps import assignments, mixed_by, scores_of
-from ptopt.rules.attention.attention_by_hand import GIVES_WEIGHTS, AttentionByHand, has_fused_path
+from ptopt.rules.attention.attention_by_hand import (
+    GIVES_WEIGHTS,
+    AttentionByHand,
+    beyond_fused,
+    has_fused_path,
+)
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile
+from ptopt.rules.shared.flow import value_of
 
 _CAPS = re.compile(r"tanh|topk|gumbel|entmax|sparsemax")
 
@@ -57,6 +63,26 @@ class AttentionInSteps(Rule):
     when_wrong = "the weights are inspected, or sequences are short"
 
     VALID = (
+        """
+        class Channels(nn.Module):
+            def forward(self, x):
+                size, channels, height, width = x.size()
+                query = x.view(size, channels, -1)
+                key = x.view(size, channels, -1).permute(0, 2, 1)
+                energy = torch.bmm(query, key)
+                spread = torch.max(energy, -1, keepdim=True)[0].expand_as(energy) - energy
+                weights = F.softmax(spread, dim=-1)
+                value = x.view(size, channels, -1)
+                out = torch.bmm(weights, value)
+                return out
+        """,
+        """
+        class Attention(nn.Module):
+            def forward(self, q, k, v):
+                weights = (q @ k.transpose(-2, -1)) * 0.125
+                weights = weights.softmax(dim=-1)
+                return self.proj(weights @ v), weights
+        """,
         """
         def forward(self, q, k, v):
             near = torch.einsum("bid,bijd->bij", q, k)
@@ -125,6 +151,13 @@ class AttentionInSteps(Rule):
                 continue
             if _CAPS.search(file.source(function)):
                 continue  # no fused call computes that
+            traced = trace(argument, file)
+            if traced is not None and beyond_fused(traced, function, file):
+                continue
+            shifted = value_of(argument, file)
+            subtracted = isinstance(shifted, ast.BinOp) and isinstance(shifted.op, ast.Sub)
+            if isinstance(shifted, ast.BinOp) and subtracted and value_of(shifted.right, file) is scores:
+                continue  # `highest - scores`: the least alike weigh most
             yield Problem(
                 softmax,
                 f"Scores (line {scores.lineno}), softmax and the product with the values (line {mixed.lineno}) each write or "

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import ast
+import re
 
 from ptopt.rules.base import SourceFile
 from ptopt.source.calls import last_name
+from ptopt.source.file import remembered
 from ptopt.source.index import FunctionNode, walk
+
+_ASKS_GRADIENT = ("backward", "grad_fn", "register_hook", "retain_grad")
+_GRADIENTS = re.compile(rb"\.backward\(|autograd\.grad\(")
 
 
 def stored_value(node: ast.AST) -> tuple[ast.expr, ast.expr] | None:
@@ -71,23 +76,59 @@ def stored_name(value: ast.expr) -> ast.Name | None:
     return value if isinstance(value, ast.Name) else None
 
 
+@remembered
 def hook_values(function: FunctionNode, file: SourceFile) -> frozenset[str]:
     """The parameters of a function that is registered as a forward hook: its inputs and outputs."""
     arguments = [a.arg for a in function.args.args]
     if arguments[:1] == ["self"]:
         arguments = arguments[1:]
-    registered = any(
-        function.name in (last_name(a), last_name(a.func) if isinstance(a, ast.Call) else "")
-        for call in file.calls_named("register_forward_hook")
-        for a in call.args[:1]
-    )
     outer = file.index.enclosing(function, (ast.FunctionDef,))
-    made = outer is not None and any(
-        isinstance(a, ast.Call) and last_name(a.func) == outer.name
+    names = {function.name} | ({outer.name} if outer is not None else set())
+    registering = [
+        call
         for call in file.calls_named("register_forward_hook")
         for a in call.args[:1]
+        if last_name(a) == function.name or (isinstance(a, ast.Call) and last_name(a.func) in names)
+    ]
+    if len(arguments) != 3 or not registering or any(_graph_is_settled(c, file) for c in registering):
+        return frozenset()
+    return frozenset(arguments[1:])
+
+
+@remembered
+def _graph_is_settled(registering: ast.Call, file: SourceFile) -> bool:
+    """Does a network register the hook, so that it may go on with the output, or what registers it turn autograd off?"""
+    cls = file.index.class_of(registering)
+    if cls is not None and file.context.is_module(cls):
+        return True
+    function = file.index.function_of(registering)
+    return function is not None and (
+        file.context.turns_grad_off(function) or file.context.grad_off(registering)
     )
-    return frozenset(arguments[1:]) if len(arguments) == 3 and (registered or made) else frozenset()
+
+
+def backpropagated(container: ast.expr, file: SourceFile) -> bool:
+    """Does something ask for gradients of the attribute, or does another file read it?"""
+    if not isinstance(container, ast.Attribute):
+        return False
+    if container.attr in file.once(_differentiated):
+        return True
+    return file.repository.matches(_GRADIENTS, having=f".{container.attr}".encode(), besides=file.path)
+
+
+def _differentiated(file: SourceFile) -> frozenset[str]:
+    """The attributes of `self` that gradients are asked of."""
+    found: set[str] = set()
+    for name, reads in file.once(_own_attributes).items():
+        for read in reads:
+            above = file.index.parent(read)
+            if isinstance(above, ast.Attribute) and above.attr in _ASKS_GRADIENT:
+                found.add(name)
+            while isinstance(above, (ast.List, ast.Tuple, ast.keyword)):
+                above = file.index.parent(above)
+            if isinstance(above, ast.Call) and last_name(above.func) == "grad":
+                found.add(name)
+    return frozenset(found)
 
 
 def put_on_self(path: str, function: FunctionNode, file: SourceFile) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from ptopt.rules.autograd._carriers import is_cut
 from ptopt.rules.autograd._stored import (
+    backpropagated,
     hook_values,
     parts_of,
     put_on_self,
@@ -19,6 +20,9 @@ _RECORD = re.compile(
     r"record|hist|(^|[._])last_|(^|[._])prev|log|trace|saved|stored|collect|visual|debug|monitor|stat|dump|attn_?(map|weight|prob|score)|attention_?(map|weight|prob|score)"
     r"|activation|feature_?map|feats?_|results?$|outputs_list|res$",
     re.I,
+)
+_WITHOUT_GRAD = re.compile(
+    r"(^|_)(test|eval|evaluate|infer|inference|predict|validate|visuali[sz]e)(_|$)", re.I
 )
 _LOSS = re.compile(
     r"state_dict|(^|_)sd$|params?$|loss|reg|penalty|aux|kl|log_?prob|log_?det|logits?$|entropy|value", re.I
@@ -80,6 +84,51 @@ class ResultStoredWithGraph(Rule):
         def collect(model, loader):
             for x in loader:
                 results.append(model(x).cpu())
+        """,
+        """
+        class Field(nn.Module):
+            def forward(self, x):
+                density = torch.relu(self.net(x))
+                self.last_density = density
+                return density.exp()
+
+            def normals(self, positions):
+                self.last_density.backward(torch.ones_like(self.last_density), inputs=positions)
+                return positions.grad
+        """,
+        """
+        def features(model, x):
+            found = {}
+
+            def hook(module, inputs, output):
+                found["last"] = output
+
+            model.layer.register_forward_hook(hook)
+            with torch.no_grad():
+                model(x)
+            return found["last"]
+        """,
+        """
+        class Core(nn.Module):
+            def attach(self, network):
+                network.stem.register_forward_hook(keep("stem", self.bank))
+
+            def forward(self, x):
+                self.network(x)
+                return self.head(self.bank["stem"])
+
+        def keep(name, bank):
+            def hook(module, inputs, output):
+                bank[name] = output
+            return hook
+        """,
+        """
+        class Planner(nn.Module):
+            def simple_test(self, x):
+                bbox_result = dict()
+                trajectory = torch.relu(self.head(x))
+                bbox_result["trajectory"] = trajectory.cpu()
+                return bbox_result
         """,
         """
         class Cache:
@@ -146,6 +195,8 @@ class ResultStoredWithGraph(Rule):
         container, value = stored
         # The cheap checks first: where autograd is off may take other files to find out.
         if all(stored_name(part) is None or is_cut(part) for part in parts_of(value)):
+            return
+        if _WITHOUT_GRAD.search(function.name) or backpropagated(container, file):
             return
         if (
             file.context.grad_off(node)

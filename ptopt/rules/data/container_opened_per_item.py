@@ -76,6 +76,22 @@ class ContainerOpenedPerItem(ItemRule):
     VALID = (
         """
         import h5py
+        class Depths(torch.utils.data.Dataset):
+            def __getitem__(self, i):
+                path = self.paths[i]
+                file = h5py.File(path, "r")
+                return np.array(file["depth"])
+        """,
+        """
+        import h5py
+        class Depths(Dataset):
+            def __getitem__(self, i):
+                with h5py.File(self.paths[i], "r") as file:
+                    depth = file["depth"][:]
+                return torch.from_numpy(depth)
+        """,
+        """
+        import h5py
         class Images(Dataset):
             def __getitem__(self, i):
                 if self.file is None:
@@ -144,7 +160,7 @@ class ContainerOpenedPerItem(ItemRule):
         path = opened(node.args[0], file) if node.args else None
         constant = path is not None and same_for_all(path, function, file)
         kind = _OPENERS[file.imports.qualified(node.func)]
-        if not constant and _is_the_item(node, file):
+        if not constant and (_is_the_item(node, file) or _one_dataset(node, file)):
             return
         which = f"the same {kind}" if constant else f"a {kind}"
         yield Problem(
@@ -156,6 +172,32 @@ class ContainerOpenedPerItem(ItemRule):
             cause=function,
             facts={"same_file": float(constant)},
         )
+
+
+def _one_dataset(node: ast.Call, file: SourceFile) -> bool:
+    """Is the whole of one dataset taken of the file of an item: `h5py.File(path)["depth"][()]`, `np.array(f["depth"])`?"""
+    block: ast.AST | None = file.index.parent(node)
+    name = ""
+    if isinstance(block, ast.withitem) and isinstance(block.optional_vars, ast.Name):
+        name = block.optional_vars.id
+    elif isinstance(block, ast.Assign) and isinstance(block.targets[0], ast.Name):
+        name = block.targets[0].id
+    taken = [node] if isinstance(block, (ast.Subscript, ast.Attribute)) else []
+    uses = taken or (file.uses.loads(file.index.function_of(node), name) if name else [])
+    entries = [file.index.parent(use) for use in uses]
+    keys = [e for e in entries if isinstance(e, ast.Subscript)]
+    return bool(keys) and all(
+        isinstance(e.slice, ast.Constant) and _whole(file.index.parent(e)) for e in keys
+    )
+
+
+def _whole(outer: ast.AST | None) -> bool:
+    """`np.array(f["depth"])`, `f["depth"][()]`, `f["depth"][:]`, `f["depth"].__array__()`"""
+    if isinstance(outer, ast.Subscript):
+        index = outer.slice
+        full = isinstance(index, ast.Slice) and (index.lower or index.upper or index.step) is None
+        return full or (isinstance(index, ast.Tuple) and not index.elts)
+    return isinstance(outer, ast.Call)
 
 
 def _is_the_item(node: ast.Call, file: SourceFile) -> bool:

@@ -205,5 +205,8 @@ def _runs(call: ast.Call, file: SourceFile) -> bool:
     return (
         not qualified
         and runs_network(call, file)
-        and not re.search(r"^(load|save|get|build|create|init|prepare|plot|write|read)", called_name(call))
+        and not re.search(
+            r"^(load|save|get|build|create|init|prepare|plot|write|read)|transform|augment|preproc",
+            called_name(call),
+        )
     )

@@ -29,6 +29,10 @@ _DATASET_CHANGES = re.compile(
     r"\bdataset\.\w+ *=[^=]|data\w*\.(set_epoch|set_\w+|resample\w*|reset\w*|update\w*|shuffle|regenerate\w*|refresh\w*|add|"
     r"append|extend|next_\w+|step\w*|collect)\("
 )
+# What prepares the dataset of a loader for the next epoch: kept workers hold their own copy.
+_CHANGED_ELSEWHERE = re.compile(
+    rb"dataset\.\w*(set_epoch|new_epoch|sample_new|resample|reshuffle)\w*\(|getattr\([\w.]*\.dataset,"
+)
 
 
 class WorkersRestartedEachEpoch(Rule):
@@ -217,6 +221,8 @@ class WorkersRestartedEachEpoch(Rule):
             if call is not None:
                 fix = _keyword_fix(file, call, workers)
         if call is None or fix is None or file.search(_DATASET_CHANGES):
+            return
+        if file.repository.matches(_CHANGED_ELSEWHERE, having=b".dataset", besides=file.path):
             return
         facts = {
             "workers_written": float(_has_workers(workers)),

@@ -147,6 +147,8 @@ class BreakpointLeft(Rule):
         function = file.index.function_of(node)
         if not (builtin or name in _STOPS) or function is None or file.guards.unreachable(node):
             return
+        if _on_signal(function, file):
+            return  # somebody asks for it
         condition = _condition(node, function, file)
         if condition == "asked":
             return
@@ -177,11 +179,14 @@ class BreakpointLeft(Rule):
         )
 
 
+def _on_signal(function: FunctionNode, file: SourceFile) -> bool:
+    return any(last_name(a) == function.name for c in file.calls_named("signal") for a in c.args)
+
+
 def _run_by_hand(function: FunctionNode, file: SourceFile) -> bool:
-    """Is it called by the module itself alone, as a script does, or when a signal asks for it?"""
+    """Is it called by the module itself alone, as a script does?"""
     callers = file.calls.callers(function)
-    signals = [c for c in file.calls_named("signal") if any(last_name(a) == function.name for a in c.args)]
-    return bool(signals) or (bool(callers) and all(file.index.function_of(c) is None for c in callers))
+    return bool(callers) and all(file.index.function_of(c) is None for c in callers)
 
 
 def _condition(node: ast.AST, function: FunctionNode, file: SourceFile) -> str:

@@ -14,6 +14,10 @@ _SWITCH = re.compile(
 _RAGGED = re.compile(r"pad_sequence|tokeniz|bucket|dynamic_shape|multi_?scale", re.I)
 
 
+_TRAINS = re.compile(r"\.backward\(|\boptim|\.fit\(|train\(")
+_INFERS = re.compile(r"infer|synthes|predict|demo|generate|transcri", re.I)
+
+
 class CudnnAutotuneOff(Rule):
     """The search for the fastest convolution kernels is switched off by hand.
 
@@ -131,6 +135,8 @@ class CudnnAutotuneOff(Rule):
             return
         if any(_REPRODUCIBLE.search(file.line(n)) for n in range(max(1, node.lineno - 2), node.lineno + 1)):
             return
+        if not file.search(_TRAINS) and _INFERS.search(file.path):
+            return  # one input after the other, each of a shape of its own
         yield Problem(
             node,
             "`benchmark = False` keeps cuDNN from searching for the fastest convolution kernels. Set it to True if "

@@ -16,7 +16,7 @@ SMALL = re.compile(
     r"str|prob$|mean|norm|lr$|pred_class|done|action|std|error|psnr|ssim|iou|dist$|dice|ap$|box",
     re.I,
 )
-_OBJECT = re.compile(r"clone$|polic(y|ies)$|models?$|^obs$|net$", re.I)
+_OBJECT = re.compile(r"clone$|polic(y|ies)$|models?$|^obs$|net$|optimi[sz]ers?$|schedulers?$|scalers?$", re.I)
 _CUT = frozenset(
     "cpu item numpy tolist argmax argmin mean sum max min any all norm topk len float int str loss_fn sample_action append "
     "starmap_async apply_async map_async submit starmap save format round parameters batch_decode decode_batch array asarray tensor split nonzero size".split()
@@ -27,6 +27,7 @@ _HEAVY = frozenset(
 _MAKES = re.compile(
     r"(get|build|load|create|make|find|is|has|_?extract_doc|to|read|save|clone|log)_|modules?$|parameters$"
 )
+_MEASURES = re.compile(r"on_(data_?set|loader)$|^(evaluate|validate|benchmark|test)($|_)", re.I)
 _BLOCK = re.compile(r"(^|_)(blocks?|layer|transformer|unet|pipe|pipeline|fn_model)$", re.I)
 _MODEL = re.compile(r"model|net$|network|pipe|module|predictor|encoder|decoder|vae|engine|upscaler", re.I)
 _RUNS = frozenset(
@@ -66,6 +67,11 @@ def gives_text(call: ast.Call, file: SourceFile) -> bool:
     if call.func.attr in _OF_TEXT:
         return True
     return call.func.attr == "decode" and bool(_DECODES_TEXT.search(file.source(call.func.value)))
+
+
+def _gives_host_values(call: ast.Call) -> bool:
+    """Metrics of a whole data set, and OpenMMLab's way to ask a model for decoded results."""
+    return bool(_MEASURES.search(last_name(call.func))) or any(k.arg == "return_loss" for k in call.keywords)
 
 
 def parts_of(value: ast.expr) -> list[ast.expr]:
@@ -172,7 +178,7 @@ def is_large_result(value: ast.expr, loop: ast.AST, file: SourceFile) -> bool:
         return False
     for call in (n for n in walk(made) if isinstance(n, ast.Call)):
         name = last_name(call.func)
-        if gives_text(call, file):
+        if gives_text(call, file) or _gives_host_values(call):
             return False
         if name in _CUT or SMALL.search(name) or (name == "to" and "cpu" in file.source(call)):
             return False

@@ -61,6 +61,19 @@ class ArrayCopiedIntoTensor(Rule):
                 overlaps.append(iou(box, targets))
         """,
         """
+        class Poses(Dataset):
+            def __getitem__(self, index):
+                pose = np.linalg.inv(self.poses[index])
+                return torch.tensor(pose, dtype=torch.float32)
+        """,
+        """
+        class Eyes(Dataset):
+            def __getitem__(self, index):
+                eye = np.stack(self.read(index))
+                eye = eye.astype(np.float32)
+                return torch.FloatTensor(eye)
+        """,
+        """
         mean = torch.tensor(np.array([0.5, 0.5]))
         """,
         """
@@ -113,8 +126,10 @@ class ArrayCopiedIntoTensor(Rule):
         frequency = file.frequencies.of(node)
         if not (array or stored) or frequency.often < Often.EVALUATION:
             return
-        dtype = keyword_of(node, "dtype")
-        to = f".to({file.source(dtype)})" if dtype is not None else ""
+        if keyword_of(node, "dtype") is not None or keyword_of(node, "device") is not None:
+            return  # a conversion or a move copies as well
+        if legacy and _is_single(data, file):
+            return  # of the tensor's own type: its memory is shared
         if legacy:
             message = (
                 f"{quote(file, node, 45)} converts what is not of its own type, and copies it: NumPy's default is float64. It "
@@ -123,7 +138,7 @@ class ArrayCopiedIntoTensor(Rule):
             )
         else:
             message = (
-                f"{quote(file, node, 45)} copies the whole array, {frequency.reason}. `torch.from_numpy(…){to}` shares its "
+                f"{quote(file, node, 45)} copies the whole array, {frequency.reason}. `torch.from_numpy(…)` shares its "
                 "memory instead."
             )
         yield Problem(
@@ -136,7 +151,6 @@ class ArrayCopiedIntoTensor(Rule):
                 "legacy": legacy,
                 "proven": array,
                 "in_worker": frequency.in_worker,
-                "dtype": dtype is not None,
             },
         )
 
@@ -163,6 +177,17 @@ def _takes_rows(index: ast.expr, file: SourceFile) -> bool:
         index = binding.value if binding is not None and binding.value is not None else index
     sliced = isinstance(index, ast.Call) and called_name(index) == "slice"
     return sliced or isinstance(index, (ast.Slice, ast.Tuple, ast.Compare))
+
+
+def _is_single(expr: ast.expr, file: SourceFile) -> bool:
+    """Was the array made as float32: `x = x.astype(np.float32)`?"""
+    function = file.index.function_of(expr)
+    made = (
+        [b.value for b in file.bindings.of(function, expr.id) if b.value is not None]
+        if isinstance(expr, ast.Name)
+        else [expr]
+    )
+    return any("float32" in file.source(value) for value in made)
 
 
 def _is_stored(expr: ast.expr) -> bool:

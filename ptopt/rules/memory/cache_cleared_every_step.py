@@ -20,7 +20,7 @@ from ptopt.rules.shared.places import BENCHMARK_PATH, every_step
 from ptopt.rules.shared.removal import remove_statement
 from ptopt.source.file import remembered
 from ptopt.source.frequency import Frequency, Often
-from ptopt.source.index import own_nodes
+from ptopt.source.index import LOOPS, own_nodes
 
 _GIVES_BACK = (
     "gives the cached memory back to the driver, waits for the GPU, and the next allocation asks for it again"
@@ -104,6 +104,31 @@ x, w = torch.randn(256, 1024), torch.randn(1024, 1024)
     )
 
     VALID = (
+        """
+        for iteration in range(iterations):
+            render(scene).loss.backward()
+            optimizer.step()
+            if iteration in testing_iterations:
+                report(scene)
+                torch.cuda.empty_cache()
+        """,
+        """
+        class Trainer:
+            def run_epoch(self, phase, loader):
+                if phase != "train":
+                    torch.cuda.empty_cache()
+                for batch in loader:
+                    self.step(batch)
+        """,
+        """
+        def measure(model, size):
+            while size:
+                torch.cuda.empty_cache()
+                try:
+                    return validate(model, size)
+                except RuntimeError:
+                    size //= 2
+        """,
         """
         def forward(self, views):
             torch.cuda.empty_cache()
@@ -226,12 +251,16 @@ x, w = torch.randn(256, 1024), torch.randn(1024, 1024)
         unknown = frequency.often is Often.UNKNOWN
         if BENCHMARK_PATH.search(file.path) or function is None and unknown or _asks_what_is_free(node, file):
             return
+        if looped and _tries_again(next(file.index.loops_of(node)), file):
+            return
         guarded = _guard(node, file)
         if guarded == "decided":
             return
         scope = file.frequencies.iteration_of(node)
         phases = file.search(_REINFORCEMENT) or _names_phase(scope or file.tree, file)
         if function is not None and unknown and not looped:
+            if any(isinstance(n, LOOPS) for n in own_nodes(function)):
+                return  # once for all that the loop goes through
             in_class = isinstance(file.index.parent(function), ast.ClassDef)
             if _FOR_THAT.search(function.name) or phases or not in_class:
                 return  # what it is for, or between two phases, or most likely the end of a script
@@ -322,3 +351,13 @@ def _guard(node: ast.AST, file: SourceFile) -> str:
 @remembered
 def _names_phase(root: ast.AST, file: SourceFile) -> bool:
     return any(_PHASES.search(file.source(n)) for n in own_nodes(root) if isinstance(n, ast.Call))
+
+
+def _tries_again(loop: ast.AST, file: SourceFile) -> bool:
+    """Does the loop run once more, with less, after the device ran out of memory?"""
+    return isinstance(loop, ast.While) and any(
+        isinstance(n, ast.ExceptHandler)
+        and n.type is not None
+        and re.search(r"RuntimeError|OutOfMemory", file.source(n.type))
+        for n in own_nodes(loop)
+    )

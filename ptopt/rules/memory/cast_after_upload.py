@@ -49,6 +49,11 @@ class CastAfterUpload(Rule):
 
     VALID = (
         """
+        def boxes(batch):
+            found = batch["boxes"]
+            return torch.from_numpy(found).cuda(non_blocking=True).float()
+        """,
+        """
         x = torch.from_numpy(returns).float().to(device)
         """,
         """
@@ -103,6 +108,8 @@ class CastAfterUpload(Rule):
         text = file.source(moved.args[0]).lower()
         if any(word in text for word in _IMAGE) or isinstance(moved.args[0], (ast.List, ast.Constant)):
             return
+        if _is_entry(moved.args[0], file):
+            return  # of a batch: its type was chosen where the batch was made
         yield Problem(
             node,
             f"{quote(file, node, 50)} sends the array in its own type, float64 unless it was made otherwise, and narrows it on "
@@ -113,3 +120,21 @@ class CastAfterUpload(Rule):
             cause=file.index.function_of(node),
             facts={"array": file.values.of(moved.args[0]).kind == "array"},
         )
+
+
+def _is_entry(expr: ast.expr, file: SourceFile) -> bool:
+    """Is it an entry of a dictionary, or a part of what something returned: `boxes, scores = data["boxes"], ...`?"""
+    if isinstance(expr, ast.Subscript):
+        return isinstance(expr.slice, ast.Constant) and isinstance(expr.slice.value, str)
+    binding = file.bindings.last_before(expr) if isinstance(expr, ast.Name) else None
+    if binding is None or binding.value is None:
+        return False
+    return binding.kind == "unpack" or (binding.kind == "assign" and _is_text_entry(binding.value))
+
+
+def _is_text_entry(value: ast.expr) -> bool:
+    return (
+        isinstance(value, ast.Subscript)
+        and isinstance(value.slice, ast.Constant)
+        and isinstance(value.slice.value, str)
+    )

@@ -5,7 +5,10 @@ from collections.abc import Iterator
 
 from ptopt.rules.base import Fix, Invalid, Problem, Rule, Safety, SourceFile, quote, replace_node
 from ptopt.rules.ops._calls import torch_op
+from ptopt.rules.shared.flow import outer_call
+from ptopt.source.calls import called_name
 
+_OF_FLOATS = frozenset({"mean", "std", "var"})
 _CASTS = frozenset({"float", "int", "long", "double"})
 
 
@@ -58,6 +61,9 @@ class CastToCount(Rule):
         """
         total = x.float().sum(dim=1)
         """,
+        """
+        hits = (top == labels[:, None]).float().sum(dim=-1).mean()
+        """,
     )
     INVALID = (
         Invalid(
@@ -109,6 +115,9 @@ class CastToCount(Rule):
         along = op.argument(0, "dim", "axis") is not None
         if not along and not broadcasts:
             return  # one number of a batch of labels
+        outer = outer_call(op.call, file)
+        if outer is not None and called_name(outer) in _OF_FLOATS:
+            return  # there is no mean of whole numbers
         whole = op.operand.func.attr in ("int", "long")
         start, _end = file.bounds(mask)
         wrapped = text if file.data[start - 1 : start] != b"(" else f"({text})"

@@ -79,6 +79,25 @@ class CheckpointLoadedOnGpu(Rule):
 
     VALID = (
         """
+        class Average:
+            def load_state_dict(self, state_dict):
+                self.shadow = state_dict
+
+        def resume(model, optimizer, device):
+            average = Average()
+            states = torch.load("last.pt")
+            model.to("cuda").load_state_dict(states[0])
+            optimizer.load_state_dict(states[1])
+            average.load_state_dict(states[2])
+        """,
+        """
+        def resume(model, optimizer):
+            if hvd.rank() == 0:
+                states = torch.load("last.pt")
+                model.cuda().load_state_dict(states["model"])
+                optimizer.load_state_dict(states["optimizer"])
+        """,
+        """
         class Trainer:
             def load(self, path):
                 if not self.accelerator.is_local_main_process:
@@ -164,7 +183,7 @@ class CheckpointLoadedOnGpu(Rule):
         if not file.search(_GPU) or _mapped_elsewhere(node, file) or _in_one_process(node, file):
             return
         loads = _fills(node, file)
-        if not loads:
+        if not loads or any(_takes_over(load, file) for load in loads):
             return
         several = file.search(_PROCESSES)
         owners = {file.source(load.func) for load in loads}
@@ -197,9 +216,26 @@ def _mapped_elsewhere(node: ast.Call, file: SourceFile) -> bool:
 
 def _in_one_process(node: ast.Call, file: SourceFile) -> bool:
     """Do all processes but the main one leave the function first: `if not self.is_main: return`?"""
+    if any(
+        isinstance(around, ast.If) and child in around.body and _MAIN.search(file.source(around.test))
+        for around, child in file.index.ancestors(node)
+    ):
+        return True
     function = file.index.function_of(node)
     exits = file.guards.early_exits(function) if function is not None else []
     return any(early.lineno < node.lineno and _MAIN.search(file.source(early.test)) for early in exits)
+
+
+def _takes_over(load: ast.Call, file: SourceFile) -> bool:
+    """Does a class of its own keep what it is given, `self.shadow = state_dict`, with the device that it lies on?"""
+    found = file.definition_of(load)
+    if found is None:
+        return False
+    names = {a.arg for a in found[1].args.args[1:]}
+    return any(
+        isinstance(n, ast.Assign) and isinstance(n.value, ast.Name) and n.value.id in names
+        for n in own_nodes(found[1])
+    )
 
 
 def _fills(node: ast.Call, file: SourceFile) -> list[ast.Call]:

@@ -4,7 +4,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Invalid, Problem, quote
+from ptopt.rules.base import Invalid, Problem, SourceFile, quote
 from ptopt.rules.shared.calls import CallRule, ResolvedCall
 from ptopt.source.frequency import Often
 
@@ -76,6 +76,34 @@ class DeepcopyInHotCode(CallRule):
         import copy
         teacher = copy.deepcopy(student)
         """,
+        """
+        import copy
+        import torch
+        class RandomCrop(object):
+            def __call__(self, clip, targets):
+                orig_targets = copy.deepcopy(targets)
+                clip, targets = crop(clip, targets)
+                return clip, targets, orig_targets
+        """,
+        """
+        import copy
+        import torch
+        class Text(torch.utils.data.Dataset):
+            def __getitem__(self, i):
+                input_ids = self.tokens[i]
+                labels = copy.deepcopy(input_ids)
+                for label, start in zip(labels, self.starts):
+                    label[:start] = -100
+                return input_ids, labels
+        """,
+        """
+        import copy
+        import torch
+        for batch in loader:
+            tokens = stream(model, copy.deepcopy(batch))
+            model(tokens).loss.backward()
+            optimizer.step()
+        """,
     )
     INVALID = (
         Invalid(
@@ -125,6 +153,8 @@ class DeepcopyInHotCode(CallRule):
             isinstance(a, ast.If) for a, _ in file.index.ancestors(node)
         ):
             return
+        if _nested_may_change(node, file):
+            return
         yield Problem(
             node,
             f"{quote(file, node, 45)} copies everything below it object by object, tensors and arrays included, "
@@ -136,3 +166,40 @@ class DeepcopyInHotCode(CallRule):
             subject=node.args[0],
             facts={"sample": call.frequency.in_worker, "tensor": file.values.is_tensor(node.args[0])},
         )
+
+
+def _nested_may_change(copied: ast.Call, file: SourceFile) -> bool:
+    """Do the function, or what it hands the copy or the original to, change what lies below the first level?"""
+    parent = file.index.parent(copied)
+    if isinstance(parent, ast.Call):
+        return True  # handed to somebody at once
+    function = file.index.function_of(copied)
+    names = {t.id for t in getattr(parent, "targets", ()) if isinstance(t, ast.Name)}
+    if isinstance(copied.args[0], ast.Name):
+        names.add(copied.args[0].id)
+    return any(
+        load.lineno > copied.lineno and _reaches_below(load, file)
+        for name in names
+        for load in file.uses.loads(function, name)
+    )
+
+
+def _reaches_below(use: ast.expr, file: SourceFile) -> bool:
+    """`f(x)`, `for a in x`, `x[0].append(1)`, `x[0][1] = 2`"""
+    parent = file.index.parent(use)
+    if isinstance(parent, (ast.For, ast.comprehension)):
+        return use is parent.iter
+    if isinstance(parent, ast.Call):
+        return use in parent.args
+    if not isinstance(parent, ast.Subscript) or use is not parent.value:
+        return False
+    outer = file.index.parent(parent)
+    if isinstance(outer, ast.AugAssign):
+        return outer.target is parent
+    if isinstance(outer, ast.Subscript) and isinstance(outer.ctx, (ast.Store, ast.Del)):
+        return outer.value is parent
+    return (
+        isinstance(outer, ast.Attribute)
+        and isinstance(file.index.parent(outer), ast.Call)
+        and outer.attr in ("append", "extend", "insert", "pop", "remove", "update", "clear", "sort")
+    )

@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, quote
-from ptopt.rules.ops._calls import Op, torch_op
+from ptopt.rules.ops._calls import Op, int_literal, torch_op
 from ptopt.rules.shared.flow import outer_call, reads
 from ptopt.source.frequency import Often
 from ptopt.source.index import COMPREHENSIONS
@@ -24,6 +24,8 @@ _REDUCTIONS = (
     "argsort",
     "logsumexp",
 )
+_SELECTING = frozenset("topk argmax argmin max min amax sort argsort kthvalue".split())
+_DIM_AT = {"topk": 1, "kthvalue": 1}  # position of `dim` among the arguments, where it is not the first
 _PLAIN = (
     "sqrt",
     "square",
@@ -96,6 +98,23 @@ class MatrixOnlyReduced(Rule):
         for block in queries.split(1024):
             nearest.append(torch.cdist(block, points).argmin(dim=1))
         """,
+        """
+        def chamfer(a: torch.Tensor, b: torch.Tensor):
+            dist = torch.cdist(a, b)
+            return dist.min(dim=1)[0].mean() + dist.min(dim=0)[0].mean()
+        """,
+        """
+        def batched(a: torch.Tensor, b: torch.Tensor):
+            return torch.cdist(a, b).min(dim=2)[0]
+        """,
+        """
+        def contrast(x: torch.Tensor, mask: torch.Tensor):
+            scores = x @ x.T
+            top, _ = torch.max(scores, dim=1, keepdim=True)
+            logits = scores - top.detach()
+            log_prob = logits - torch.log(torch.exp(logits).sum(1, keepdim=True))
+            return (mask * log_prob).sum(1)
+        """,
     )
     INVALID = (
         Invalid(
@@ -106,9 +125,9 @@ class MatrixOnlyReduced(Rule):
         ),
         Invalid(
             """
-            def chamfer(a: torch.Tensor, b: torch.Tensor):
+            def spread(a: torch.Tensor, b: torch.Tensor):
                 dist = torch.cdist(a, b)  # !
-                return dist.min(dim=1)[0].mean() + dist.min(dim=0)[0].mean()
+                return dist.min(dim=1)[0].mean() + dist.max(dim=1)[0].mean()
             """
         ),
         Invalid(
@@ -134,18 +153,10 @@ class MatrixOnlyReduced(Rule):
         first = found[0]
         distance = isinstance(node, ast.Call) and "cdist" in file.source(node.func)
         no_grad = file.context.grad_off(node)
-        if not distance and first.name not in (
-            "topk",
-            "argmax",
-            "argmin",
-            "max",
-            "min",
-            "amax",
-            "sort",
-            "argsort",
-            "kthvalue",
-        ):
+        if not distance and any(op.name not in _SELECTING for op in found):
             return
+        if len({_dimension(op) for op in found}) > 1 or _dimension(first) not in (1, -1):
+            return  # blocks of rows do not give what goes along the rows, and another dimension means a batch in front
         yield Problem(
             node,
             f"{quote(file, node, 45)} holds a number for each pair of {quote(file, pair[0], 25)} and {quote(file, pair[1], 25)} at once, although only "
@@ -157,6 +168,18 @@ class MatrixOnlyReduced(Rule):
             subject=node,
             facts={"distance": distance, "no_grad": no_grad, "reductions": len(found)},
         )
+
+
+def _dimension(op: Op) -> int | None:
+    """The dimension that is reduced, as far as it is written out; None where it is not."""
+    dim = op.argument(_DIM_AT.get(op.name, 0), "dim", "axis")
+    return (
+        int_literal(dim)
+        if dim is not None
+        else -1
+        if op.name in ("topk", "kthvalue", "sort", "argsort")
+        else None
+    )
 
 
 def _pair(node: ast.expr, file: SourceFile) -> tuple[ast.expr, ast.expr] | None:

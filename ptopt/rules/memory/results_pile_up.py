@@ -15,6 +15,7 @@ from ptopt.rules.memory._results import (
 )
 from ptopt.rules.memory.results_kept_on_device import ResultsKeptOnDevice
 from ptopt.rules.ops._calls import FEW
+from ptopt.source.calls import called_name
 from ptopt.source.frequency import Often
 from ptopt.source.index import LOOPS
 
@@ -69,6 +70,18 @@ class ResultsPileUp(Rule):
 
     VALID = (
         """
+        class Segmenter(Base):
+            def slide(self, patches, index):
+                logits = []
+                for i in range(0, patches.shape[0], self.batch_size):
+                    part = patches[i : i + self.batch_size]
+                    out = self.encode_decode(part, index)
+                    logits.append(out.view(-1, 8))
+                logits = torch.cat(logits, dim=0)
+                total = torch.zeros(8, device=patches.device)
+                return total.scatter_add_(0, index, logits)
+        """,
+        """
         @torch.no_grad()
         def answers(model, tokenizer, prompts, device):
             found = []
@@ -77,6 +90,24 @@ class ResultsPileUp(Rule):
                 tokens = model.generate(**batch, max_new_tokens=128)
                 found.append(tokenizer.decode(tokens[0], skip_special_tokens=True).strip())
             return found
+        """,
+        """
+        @torch.no_grad()
+        def test(model, loader):
+            results = []
+            for data in loader:
+                result = model(return_loss=False, **data)
+                results.append(result)
+            return results
+        """,
+        """
+        @torch.no_grad()
+        def test_all(model, loaders):
+            results = {}
+            for name in loaders:
+                result = inference_on_dataset(model, loaders[name])
+                results[name] = result
+            return results
         """,
         """
         with torch.no_grad():
@@ -161,6 +192,8 @@ class ResultsPileUp(Rule):
         name = file.source(container)
         if SMALL.search(name):
             return
+        if file.index.class_of(node) is not None and _joined_after(container, loop, file):
+            return  # the method goes on with them
         no_grad = file.context.grad_off(node)
         if not no_grad and isinstance(node, ast.Call) and not network_ran(large, loop, file):
             return  # a part of a formula that autograd may need
@@ -226,6 +259,17 @@ def _is_result_code(node: ast.AST, loop: ast.AST, file: SourceFile) -> bool:
     if _in_module(node, file) and not file.context.grad_off(node):
         return _BATCHED.search(file.source(loop.iter)) is not None
     return bool(_DATA.search(file.source(loop.iter))) or file.context.is_eval_loop(loop)
+
+
+def _joined_after(container: ast.expr, loop: ast.AST, file: SourceFile) -> bool:
+    """Does the same function make one tensor of the list behind the loop?"""
+    return any(
+        call.lineno > getattr(loop, "end_lineno", 0)
+        and called_name(call) in ("cat", "stack", "concat", "vstack", "hstack")
+        and call.args
+        and file.source(call.args[0]) == file.source(container)
+        for call in file.calls.calls_in(file.index.function_of(loop))
+    )
 
 
 def _in_module(node: ast.AST, file: SourceFile) -> bool:

@@ -150,12 +150,22 @@ def _one_sample(arg: ast.expr, place: ast.For | ast.ListComp, file: SourceFile) 
             and binding.kind == "assign"
             and binding.value is not None
             and file.index.within(binding.value, place)
+            and not _asks_dimensions(binding.value, file)
         ):
             found = (
                 _one_sample(binding.value, place, file) if not isinstance(binding.value, ast.Name) else None
             )
             return arg if found is not None else None
     return None
+
+
+def _asks_dimensions(value: ast.expr, file: SourceFile) -> bool:
+    """Is the dimension only added where it is missing: `if x.dim() < 3:`?"""
+    return any(
+        isinstance(around, ast.If)
+        and re.search(r"\.dim\(\)|\.ndim\b|len\([^()]*\.(shape|size\(\))\)", file.source(around.test))
+        for around, _ in file.index.ancestors(value)
+    )
 
 
 def _is_zero(args: list[ast.expr]) -> bool:

@@ -53,6 +53,7 @@ class Slices:
     appends: set[str] = field(default_factory=set)
     looked_up: int = 0  # objects that an index picks from a list or a dictionary
     ragged: bool = False
+    cut: bool = False  # a slice or a mask that the data choose picks a part of what is sliced
     # The entries are no slices of one tensor, or blocks as large as the memory lets them be.
     apart: bool = False
     _touch: dict[ast.AST, bool] = field(default_factory=dict)
@@ -351,14 +352,13 @@ def _subscript(node: ast.Subscript, found: Slices) -> None:
         entries += [holder.slice for holder in _holders(node)]  # `out[i][j] = ...`
     if not any(found.indexed(e) for e in entries):
         # `row[mask]`, `x[i][keep]`: as many elements as the mask has
-        if any(not isinstance(e, ast.Slice) and found.touches(e) for e in entries):
-            found.ragged = True
-        found.ragged = found.ragged or any(
+        if any(not isinstance(e, ast.Slice) and found.touches(e) for e in entries) or any(
             isinstance(e, ast.Slice) and found.touches(node.value) and _data_bound(e, found) for e in entries
-        )
+        ):
+            found.ragged = found.cut = True
         return
     if any(isinstance(e, ast.Slice) and _data_bound(e, found) for e in entries):
-        found.ragged = True  # `x[i, : lengths[i]]`
+        found.ragged = found.cut = True  # `x[i, : lengths[i]]`
     if any(isinstance(e, ast.Slice) and _is_block(e, found) for e in entries):
         found.apart = True  # `x[i * n : (i + 1) * n]`
     parent = found.file.index.parent(node)

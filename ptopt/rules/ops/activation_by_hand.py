@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, quote
-from ptopt.rules.ops._calls import Op, int_literal, same_code, torch_op
+from ptopt.rules.ops._calls import Op, same_code, torch_op
 from ptopt.rules.ops._evaluated import factors, is_gelu
-from ptopt.rules.shared.flow import added_dimension, outer_call, value_of
+from ptopt.rules.shared.export import for_export
+from ptopt.rules.shared.flow import value_of
 from ptopt.source.frequency import Often
 
 
@@ -16,7 +17,8 @@ class ActivationByHand(Rule):
 
     ## What it does
     Finds `x * torch.sigmoid(x)` (SiLU), `x * torch.tanh(F.softplus(x))` (Mish), `torch.log(1 + torch.exp(x))` (softplus), the tanh and the
-    erf formula of GELU, `F.binary_cross_entropy(torch.sigmoid(x), y)`, and `-(target * F.log_softmax(x)).sum()` (cross entropy).
+    erf formula of GELU, and `F.binary_cross_entropy(torch.sigmoid(x), y)`. Cross entropy with soft targets is left alone:
+    `F.cross_entropy` computes it in the same three steps.
 
     ## Why it is slow
     Each operation reads and writes the whole tensor, and autograd keeps the intermediate results. The fused function makes one pass
@@ -47,7 +49,7 @@ class ActivationByHand(Rule):
     family = "ops"
     partly: ClassVar[frozenset[str]] = frozenset({'approximate="tanh"', "hardswish", "mish", "silu"})
     nodes = (ast.BinOp, ast.Call)
-    requires = ("sigmoid", "softplus", "exp(", "tanh(", "erf(", "log_softmax")
+    requires = ("sigmoid", "softplus", "exp(", "tanh(", "erf(")
     when_wrong = "the function is compiled or exported"
 
     VALID = (
@@ -80,14 +82,23 @@ class ActivationByHand(Rule):
                 return x * 0.5 * (1.0 + torch.erf(x))
         """,
         """
-        class OtherDimension(nn.Module):
+        class SoftTargets(nn.Module):
             def forward(self, logits, target):
-                return -(target * F.log_softmax(logits, dim=1)).sum(0)
+                return -(target * F.log_softmax(logits, dim=1)).sum(1).mean()
         """,
         """
-        class Reinforce(nn.Module):
-            def forward(self, logits, advantage):
-                return -(advantage.unsqueeze(1) * F.log_softmax(logits, dim=1)).sum(1).mean()
+        class Swish(nn.Module):
+            '''Stands in for `nn.SiLU` in the graph that is exported.'''
+
+            def forward(self, x):
+                return x * torch.sigmoid(x)
+        """,
+        """
+        class Gate(nn.Module):
+            def forward(self, x):
+                if torch.onnx.is_in_onnx_export():
+                    return x * torch.sigmoid(x)
+                return F.silu(x)
         """,
         """
         def loss(x, y):
@@ -107,13 +118,6 @@ class ActivationByHand(Rule):
             def loss(x: torch.Tensor, y):
                 probs = torch.sigmoid(x)
                 return F.binary_cross_entropy(probs, y)  # !
-            """
-        ),
-        Invalid(
-            """
-            class Soft(nn.Module):
-                def forward(self, logits, target):
-                    return -(target * F.log_softmax(logits, dim=1)).sum(1).mean()  # !
             """
         ),
         Invalid(
@@ -149,6 +153,8 @@ class ActivationByHand(Rule):
         first = function.args.args[0].arg if function is not None and function.args.args else ""
         if first == "ctx" or (function is not None and function.name == "backward"):
             return  # an autograd function has a formula of its own for the gradient
+        if for_export(node, file):
+            return  # spelled out because the other runtime lacks the operation
         if name == "GELU" and any(
             isinstance(a, ast.BinOp) and _product(a, file) is not None for a, _ in file.index.ancestors(node)
         ):
@@ -209,86 +215,19 @@ def _has_number_one(value: ast.BinOp) -> bool:
 
 
 def _call(node: ast.AST, file: SourceFile) -> tuple[str, str, int] | None:
-    op = torch_op(node, file, "log", "binary_cross_entropy", "sum")
+    op = torch_op(node, file, "log", "binary_cross_entropy")
     if op is None:
         return None
     if op.name == "log":
         return _softplus(op, file)
-    if op.name == "binary_cross_entropy":
-        sigmoid = torch_op(value_of(op.operand, file), file, "sigmoid")
-        if sigmoid is None or op.is_method:
-            return None
-        return (
-            "sigmoid and binary cross entropy",
-            f"F.binary_cross_entropy_with_logits({file.source(sigmoid.operand)}, …)",
-            2,
-        )
-    product: ast.expr = value_of(op.operand, file)
-    if isinstance(product, ast.UnaryOp):
-        product = product.operand
-    if not isinstance(product, ast.BinOp) or not isinstance(product.op, ast.Mult):
+    sigmoid = torch_op(value_of(op.operand, file), file, "sigmoid")
+    if sigmoid is None or op.is_method:
         return None
-    sides = [product.left, product.right]
-    sides = [s.operand if isinstance(s, ast.UnaryOp) and isinstance(s.op, ast.USub) else s for s in sides]
-    logs = [torch_op(value_of(s, file), file, "log_softmax") for s in sides]
-    if sum(found is not None for found in logs) != 1:
-        return None
-    found = logs[0] or logs[1]
-    other = sides[1] if logs[0] else sides[0]
-    if (
-        found is None
-        or not _negated(node, product, file)
-        or torch_op(value_of(other, file), file, "softmax", "exp") is not None
-    ):
-        return None  # an entropy
-    classes, summed = found.argument(0, "dim"), op.argument(0, "dim", "axis")
-    if summed is not None and (int_literal(summed) is None or int_literal(summed) != int_literal(classes)):
-        return None  # summed over something else than the classes
-    if int_literal(classes) not in (1, -1) or _is_weight(other, file):
-        return None
-    rows = ".flatten(0, -2)" if int_literal(classes) == -1 else ""
-    reduction = "" if _averaged(op.call, file) else f", reduction={'none' if summed is not None else 'sum'!r}"
     return (
-        "the cross entropy with soft targets",
-        f"F.cross_entropy({file.source(found.operand)}{rows}, {file.source(other)}{rows}{reduction})",
-        3,
+        "sigmoid and binary cross entropy",
+        f"F.binary_cross_entropy_with_logits({file.source(sigmoid.operand)}, …)",
+        2,
     )
-
-
-def _is_weight(other: ast.expr, file: SourceFile) -> bool:
-    """Is it one number for all classes (`advantage.unsqueeze(1)`, `0.1`): a weight, and no distribution over them?"""
-    value = value_of(other, file)
-    return (
-        isinstance(value, ast.Constant)
-        or added_dimension(value, file) is not None
-        or file.values.of(value).kind == "number"
-    )
-
-
-def _averaged(call: ast.Call, file: SourceFile) -> bool:
-    """Is the mean taken of what the call gives, with a sign or not?"""
-    whole: ast.AST = call
-    while isinstance(parent := file.index.parent(whole), ast.UnaryOp):
-        whole = parent
-    if not isinstance(whole, ast.expr):
-        return False
-    outer = outer_call(whole, file)
-    return any((op := torch_op(c, file, "mean")) is not None and op.operand is whole for c in (outer, parent))
-
-
-def _negated(node: ast.AST, product: ast.BinOp, file: SourceFile) -> bool:
-    parts = [product.left, product.right]
-    if any(isinstance(p, ast.UnaryOp) and isinstance(p.op, ast.USub) for p in parts):
-        return True
-    inner = file.index.parent(product)
-    if isinstance(inner, ast.UnaryOp) and isinstance(inner.op, ast.USub):
-        return True
-    for ancestor, _ in file.index.ancestors(node):
-        if isinstance(ancestor, ast.UnaryOp) and isinstance(ancestor.op, ast.USub):
-            return True
-        if isinstance(ancestor, ast.stmt):
-            return False
-    return False
 
 
 def _softplus(op: Op, file: SourceFile) -> tuple[str, str, int] | None:

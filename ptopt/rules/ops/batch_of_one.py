@@ -63,6 +63,16 @@ class BatchOfOne(Rule):
 
     VALID = (
         """
+        def blocks(model, points, size):
+            out = []
+            for b in range(len(points) // size):
+                part = points[b * size : (b + 1) * size].cuda()
+                if part.dim() < 3:
+                    part = part.unsqueeze(0)
+                out.append(model(part)[0].cpu())
+            return out
+        """,
+        """
         def run(self, xs, state):
             outs = []
             for x in xs:

@@ -65,6 +65,11 @@ class CatInLoop(Rule):
 
     VALID = (
         """
+        def with_own(outputs):
+            for k in range(len(outputs)):
+                outputs[k]["scores"] = torch.cat([outputs[k]["scores"], outputs[k]["own"]], dim=0)
+        """,
+        """
         for x in loader:
             preds.append(model(x))
         preds = torch.cat(preds)
@@ -280,7 +285,7 @@ def _same_place(part: ast.expr, target: ast.expr) -> bool:
 def _growing_loops(node: ast.Assign, target: ast.expr, file: SourceFile) -> list[Loop]:
     """The loops, innermost first, through whose iterations the target does nothing but grow."""
     growing: list[Loop] = []
-    keys = names_in(target.slice) if isinstance(target, ast.Subscript) else frozenset()
+    keys = _keys(target)
     for loop in file.index.loops_of(node):
         if isinstance(loop, ast.For) and keys & names_in(loop.target):
             continue  # each iteration grows another entry
@@ -291,6 +296,16 @@ def _growing_loops(node: ast.Assign, target: ast.expr, file: SourceFile) -> list
             return growing
         growing.append(loop)
     return growing
+
+
+def _keys(target: ast.expr) -> frozenset[str]:
+    """The names in the keys of `table[a][b]` and `rows[i].field`."""
+    keys: set[str] = set()
+    while isinstance(target, (ast.Subscript, ast.Attribute)):
+        if isinstance(target, ast.Subscript):
+            keys |= names_in(target.slice)
+        target = target.value
+    return frozenset(keys)
 
 
 @dataclass(frozen=True, slots=True)

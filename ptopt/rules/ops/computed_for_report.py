@@ -22,6 +22,9 @@ _EFFECTS = re.compile(
 _RANKS = re.compile(r"rank|main_process|master|is_main|primary", re.I)
 
 
+_TOGETHER = re.compile(r"reduce|gather|average_all|sync", re.I)  # all ranks take part
+
+
 class ComputedForReport(Rule):
     """Something is computed on each step, and read only on the few steps that report it.
 
@@ -64,6 +67,26 @@ class ComputedForReport(Rule):
     when_wrong = "the call has an effect of its own"
 
     VALID = (
+        """
+        for step, batch in enumerate(loader):
+            loss = model(batch)
+            loss.backward()
+            optimizer.step()
+            mean_loss = backend.average_all(loss.detach().exp())
+            if step % 10 == 0:
+                logger.info(mean_loss)
+        """,
+        """
+        def measure(predictions):
+            total = np.mean([p.mean() for p in predictions])
+            print("mean", total)
+            return total
+
+        for step, batch in enumerate(test_loader):
+            measures = measure(batch)
+            if args.write_summary:
+                writer.add_scalar("mean", measures, step)
+        """,
         """
         for step, batch in enumerate(loader):
             loss = model(batch)
@@ -160,6 +183,8 @@ class ComputedForReport(Rule):
             not isinstance(guard, ast.If)
             or runs_network(call, file)
             or _RANKS.search(ast.unparse(guard.test))
+            or _TOGETHER.search(called_name(call))
+            or _prints(call, file)
         ):
             return  # the other ranks may have to take part
         yield Problem(
@@ -172,6 +197,14 @@ class ComputedForReport(Rule):
             subject=node.value,
             facts={"lines_apart": guard.lineno - node.lineno, "names": len(names)},
         )
+
+
+def _prints(call: ast.Call, file: SourceFile) -> bool:
+    """Does what is called show its results itself?"""
+    found = file.definition_of(call)
+    return found is not None and any(
+        called_name(inner) == "print" for inner in found[0].calls.calls_in(found[1])
+    )
 
 
 def _call(value: ast.expr, file: SourceFile) -> ast.Call | None:

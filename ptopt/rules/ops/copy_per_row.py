@@ -8,6 +8,8 @@ from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceF
 from ptopt.rules.ops._calls import is_range, names_in
 from ptopt.rules.ops._iteration import Elements, elements_of
 from ptopt.rules.ops.item_per_element import is_batch, not_one_tensor
+from ptopt.rules.shared.export import for_export
+from ptopt.rules.shared.unmoved import stays_on_host
 from ptopt.source.index import own_nodes
 
 _NO_ROWS = re.compile(r"load(er)?s?\b|batches|epoch|param|\(|state|grads|layers|modules", re.I)
@@ -57,6 +59,13 @@ class CopyPerRow(Rule):
 
     VALID = (
         """
+        for batch in loader:
+            output = model(batch[0].to(device))
+            views = batch[2]
+            for i in range(output.size(0)):
+                keep(int(views[i].cpu()))
+        """,
+        """
         def save(scores: torch.Tensor, names):
             scores = scores.cpu().numpy()
             for i in range(len(names)):
@@ -70,6 +79,11 @@ class CopyPerRow(Rule):
         def rows(parts, names):
             for i in range(len(names)):
                 keep(parts[i].tolist())
+        """,
+        """
+        def polygons(masks: torch.Tensor, names):
+            for i in range(len(names)):
+                keep(names[i], encode(masks[i].numpy()))
         """,
     )
     INVALID = (
@@ -99,6 +113,10 @@ class CopyPerRow(Rule):
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         if not isinstance(node, ast.Call) or node.args or not isinstance(node.func, ast.Attribute):
             return
+        if node.func.attr == "numpy" and method_call(node.func.value, "cpu") is None:
+            return  # a view of what lies on the host: a tensor elsewhere would raise
+        if for_export(node, file):
+            return
         row = node.func.value
         while (inner := method_call(row, "detach", "float", "cpu", "squeeze", "clone", "data")) is not None:
             if method_call(row, "cpu") is not None:
@@ -117,6 +135,7 @@ class CopyPerRow(Rule):
             file.index.enclosing(node, (ast.ExceptHandler,)) is not None
             or is_batch(found, file)
             or not_one_tensor(found.source, node, file)
+            or stays_on_host(found.source, file)
         ):
             return
         name = quote(file, found.source, 40)

@@ -72,6 +72,20 @@ class CountedOneByOne(Rule):
         for i in range(3):
             sums[i] += 1
         """,
+        """
+        def gather(rows: torch.Tensor, positions):
+            slots = torch.zeros(6, 900, 256)
+            for camera, chosen in enumerate(positions):
+                slots[camera, chosen] += rows[camera, : len(chosen)]
+            return slots
+        """,
+        """
+        def fill(batch):
+            images = torch.zeros(len(batch), 3, 224, 224)
+            for i, sample in enumerate(batch):
+                images[2 * i] += torch.from_numpy(sample)
+            return images
+        """,
     )
     INVALID = (
         Invalid(
@@ -128,6 +142,8 @@ class CountedOneByOne(Rule):
             return
         if not _is_array(base, file) or names_in(base) & bound or _short(loop):
             return
+        if not _is_one_number(node.value, loop, file):
+            return  # whole rows, which the addition takes at once
         counter = is_range(loop.iter) and all(
             isinstance(e, ast.Name) and e.id in names_in(loop.target) for e in entries
         )
@@ -187,6 +203,17 @@ def _counts(entry: ast.expr, node: ast.AST, file: SourceFile) -> bool:
         first = loop.target.elts[0] if isinstance(loop.target, ast.Tuple) else loop.target
         return (is_range(loop.iter) or counts) and isinstance(first, ast.Name) and first.id == entry.id
     return False
+
+
+def _is_one_number(value: ast.expr, loop: ast.For, file: SourceFile) -> bool:
+    """Is one number added: a constant, what Python holds as one, or the entry of a counted loop?"""
+    if isinstance(value, ast.UnaryOp):
+        value = value.operand
+    if isinstance(value, ast.Constant) or file.values.of(value).kind in ("scalar", "number"):
+        return True
+    if isinstance(value, ast.Subscript) and is_range(loop.iter):
+        return isinstance(value.slice, ast.Name) and value.slice.id in names_in(loop.target)
+    return isinstance(value, ast.Call) and called_name(value) in ("item", "float", "int")
 
 
 @remembered

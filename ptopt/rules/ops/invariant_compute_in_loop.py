@@ -5,7 +5,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, has_unpacking, quote
-from ptopt.rules.ops._calls import FEW
+from ptopt.rules.ops._calls import FEW, names_in
 from ptopt.rules.ops._pure import (
     TABLES,
     changes,
@@ -71,6 +71,14 @@ class InvariantComputeInLoop(Rule):
     when_wrong = "the call draws random numbers, or something that the loop calls changes an operand"
 
     VALID = (
+        """
+        def forward(self, x, features):
+            for i, layer in enumerate(self.layers):
+                x = layer(x)
+                if i == self.middle:
+                    x = x + torch.softmax(features @ features.T, -1)
+            return x
+        """,
         """
         def sample(self, x, steps):
             for t in range(steps):
@@ -143,6 +151,8 @@ class InvariantComputeInLoop(Rule):
             return
         if not _fixed(node, place, kind, file) or _larger_is_fixed(node, place, file):
             return
+        if _in_one_iteration(node, place, file):
+            return
         often = file.frequencies.of(node).often
         if isinstance(place, LOOPS) and (often <= Often.EPOCH and often is not Often.UNKNOWN):
             return
@@ -168,6 +178,22 @@ class InvariantComputeInLoop(Rule):
                 "trip_count": _trips(place),
             },
         )
+
+
+def _in_one_iteration(node: ast.AST, place: ast.AST, file: SourceFile) -> bool:
+    """Does it stand under `if key == wanted`, where the loop gives `key`?"""
+    bound = names_in(place.target) if isinstance(place, ast.For) else frozenset()
+    for around, child in file.index.ancestors(node):
+        if around is place:
+            return False
+        if isinstance(around, ast.If) and child in around.body and isinstance(around.test, ast.Compare):
+            test = around.test
+            sides = [test.left, *test.comparators]
+            if isinstance(test.ops[0], ast.Eq) and any(
+                isinstance(side, ast.Name) and side.id in bound for side in sides
+            ):
+                return True
+    return False
 
 
 def _kind(node: ast.Call | ast.BinOp, file: SourceFile) -> str:

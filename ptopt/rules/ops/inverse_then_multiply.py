@@ -60,6 +60,10 @@ class InverseThenMultiply(Rule):
 
     VALID = (
         """
+        def unproject(K: torch.Tensor, points: torch.Tensor):
+            return torch.inverse(K) @ points.transpose(2, 1)
+        """,
+        """
         w = torch.linalg.solve(gram, rhs)
         """,
         """
@@ -131,6 +135,8 @@ class InverseThenMultiply(Rule):
         if inverse is None or not isinstance(node, ast.expr):
             return
         matrix, rhs = file.source(inverse.operand), file.source(other)
+        if _TINY.search(matrix) or _GEOMETRY.search(file.path):
+            return  # of 3 x 3 or 4 x 4, the inverse costs nothing, and one product applies it to all points
         solve = f"torch.linalg.solve({matrix}, {rhs}{', left=False' if mirrored else ''})"
         yield Problem(
             node,

@@ -84,6 +84,14 @@ class ItemPerElement(Rule):
 
     VALID = (
         """
+        class Logger:
+            def update(self, **values):
+                for key, value in values.items():
+                    if isinstance(value, torch.Tensor):
+                        value = value.item()
+                    self.meters[key].update(value)
+        """,
+        """
         ids = token_ids.tolist()
         """,
         """
@@ -206,7 +214,7 @@ class ItemPerElement(Rule):
             return
         element = method_call(node, "item") if not node.args else _cast(node)
         found = elements_of(element, file) if element is not None else None
-        if element is not None and not node.args:
+        if element is not None and not node.args and not _by_type(node, element, file):
             yield from _of_mapping(node, element, file)
         if element is not None and found is None and not node.args:
             yield from _derived(node, element, file)
@@ -245,6 +253,16 @@ class ItemPerElement(Rule):
                 "called_numbers": _called_numbers(element, found),
             },
         )
+
+
+def _by_type(node: ast.AST, element: ast.expr, file: SourceFile) -> bool:
+    """Is it read only where `isinstance` finds a tensor, among entries of several types?"""
+    name = file.source(element)
+    return any(
+        isinstance(around, (ast.If, ast.IfExp))
+        and re.search(rf"isinstance\({re.escape(name)},", file.source(around.test))
+        for around, _ in file.index.ancestors(node)
+    )
 
 
 def _of_mapping(node: ast.Call, element: ast.expr, file: SourceFile) -> Iterator[Problem]:

@@ -35,6 +35,7 @@ _NORMS = frozenset({"BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm"
 _PRETRAINED = re.compile(
     r"PreTrainedModel|pretrained|load_state_dict|state_dict_from_url|hf_hub|load_model\b", re.I
 )
+_LOADS = re.compile(rb"load_state_dict\(|load_model\(|load_checkpoint\(|load_weights\(")
 _TRAINS = re.compile(r"\.backward\(|training_step|\boptim\.[A-Z]")
 _NORM_NAME = re.compile(r"^(batch_?norm|bn)\d*$", re.I)
 
@@ -52,7 +53,8 @@ class LinearBiasBeforeBatchnorm(Rule):
     costs a kernel or a fused add, a gradient reduced over the whole batch, and optimizer state.
 
     ## When this is wrong
-    When existing checkpoints hold the bias, or the batch norm is switched off by replacing it.
+    When existing checkpoints hold the bias (where the repository loads weights into the class, nothing is said), or the batch
+    norm is switched off by replacing it.
 
     ## Example
     ```python
@@ -194,6 +196,8 @@ class LinearBiasBeforeBatchnorm(Rule):
             return  # somebody decided
         if file.imports.qualified(node.func) != f"torch.nn.{leaf}":
             return
+        if _weights_exist(node, file):
+            return
         norm, condition = _next_layer(node, file)
         confidence = _confidence(file)
         if norm is None:
@@ -214,10 +218,16 @@ class LinearBiasBeforeBatchnorm(Rule):
         )
 
 
-def _confidence(file: SourceFile) -> float:
-    """Weights exist for most models, and need the bias; a file that trains a model of its own has none to keep."""
+def _weights_exist(node: ast.AST, file: SourceFile) -> bool:
+    """Does something load weights into the network, of which the bias is a part?"""
     if file.search(_PRETRAINED):
-        return 0.4
+        return True
+    cls = file.index.class_of(node)
+    return cls is not None and file.repository.matches(_LOADS, having=cls.name.encode(), besides=file.path)
+
+
+def _confidence(file: SourceFile) -> float:
+    """A file that trains a model of its own has no weights to keep."""
     return 0.6 if file.search(_TRAINS) else 0.5
 
 

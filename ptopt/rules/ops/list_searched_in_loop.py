@@ -61,6 +61,14 @@ class ListSearchedInLoop(Rule):
 
     VALID = (
         """
+        def spread(indices, lengths, chunks):
+            totals = [0 for _ in range(chunks)]
+            for index in indices:
+                shortest = totals.index(min(totals))
+                totals[shortest] += lengths[index]
+            return totals
+        """,
+        """
         held_out = set(ids)
         train = [s for s in samples if s.id not in held_out]
         """,
@@ -113,6 +121,8 @@ class ListSearchedInLoop(Rule):
             return
         if isinstance(place, LOOPS) and file.frequencies.of(node).often is Often.RARELY:
             return
+        if _changes(searched, place):
+            return  # a table made before the loop would be out of date
         few = _few(place)
         if not _many(place) or (isinstance(place, LOOPS) and _runs_networks(place, file)):
             return
@@ -141,6 +151,15 @@ class ListSearchedInLoop(Rule):
                 "nested": isinstance(place, LOOPS) and next(file.index.loops_of(place), None) is not None,
             },
         )
+
+
+def _changes(searched: ast.expr, place: Repeat) -> bool:
+    """Does the loop store into the list?"""
+    text = ast.unparse(searched)
+    return any(
+        isinstance(n, ast.Subscript) and not isinstance(n.ctx, ast.Load) and ast.unparse(n.value) == text
+        for n in own_nodes(place)
+    )
 
 
 def _searched(node: ast.AST) -> ast.expr | None:

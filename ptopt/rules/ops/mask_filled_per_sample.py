@@ -69,6 +69,20 @@ class MaskFilledPerSample(Rule):
             mask = torch.zeros(8)
             mask[:3] = 1
         """,
+        """
+        def pad_images(images, height, width):
+            padded = torch.zeros(len(images), height, width)
+            for i, image in enumerate(images):
+                padded[i, : image.shape[0], : image.shape[1]] = image
+            return padded
+        """,
+        """
+        def pad_spectra(spectra, longest):
+            padded = torch.zeros(len(spectra), 80, longest)
+            for i, spectrum in enumerate(spectra):
+                padded[i, :, : spectrum.shape[1]] = spectrum
+            return padded
+        """,
     )
     INVALID = (
         Invalid(
@@ -160,6 +174,8 @@ def _fills_row(store: ast.Assign, targets: frozenset[str], file: SourceFile) -> 
     bounded = [e for e in entries[1:] if isinstance(e, ast.Slice) and (e.lower or e.upper) is not None]
     if not bounded or any(not isinstance(e, ast.Slice) for e in entries[1:]):
         return False
+    if len(bounded) > 1 or bounded[0] is not entries[1]:
+        return False  # lengths of two dimensions, or of a later one: neither a comparison nor `pad_sequence` does that
     if not isinstance(target, ast.Name):
         return False
     first = file.bindings.first_assigned(file.index.function_of(store), target.id)

@@ -52,6 +52,10 @@ class MaskedArithmetic(Rule):
 
     VALID = (
         """
+        def crop(image, mask):
+            return image.astype(np.float32) * mask + 255 * (1.0 - mask)
+        """,
+        """
         def blend(a, b, alpha):
             return a * alpha + b * (1 - alpha)
         """,
@@ -115,6 +119,11 @@ class MaskedArithmetic(Rule):
                 named = isinstance(mask, ast.Name) and _MASK.search(mask.id)
                 if not binary and not (named and filled):
                     continue  # a blend
+                if any(
+                    "astype" in file.source(f) or file.values.of(f).kind == "array"
+                    for f in (mask, *taken, *other)
+                ):
+                    return  # NumPy has neither kernels nor `masked_fill`
                 instead = (
                     f"{file.source(taken[0])}.masked_fill(~{name}.bool(), {file.source(other[0])})"
                     if filled

@@ -52,6 +52,17 @@ class MaskedUpdateByIndex(Rule):
 
     VALID = (
         """
+        def shuffled(ids: torch.Tensor, words):
+            chosen = torch.bernoulli(torch.full((8, 8), 0.5)).bool()
+            ids[chosen] = words[chosen]
+            return ids
+        """,
+        """
+        def kept(sizes, limit):
+            x = torch.tensor(sizes)
+            return x[x > limit].mean()
+        """,
+        """
         def fill(x: torch.Tensor, mask):
             x[mask] = 0
             return x
@@ -107,6 +118,8 @@ class MaskedUpdateByIndex(Rule):
             return
         if file.values.of(node.value).kind not in ("tensor", ""):
             return
+        if file.values.of(node.slice).device == "cpu" or file.values.of(node.value).device == "cpu":
+            return  # nothing waits, and `torch.where` takes no mask from another device
         if isinstance(node.ctx, ast.Store):
             yield from self._update(node, file)
         elif isinstance(node.ctx, ast.Load):
@@ -141,7 +154,7 @@ class MaskedUpdateByIndex(Rule):
         mask, whole = file.source(node.slice), file.source(node.value)
         instead = f"torch.where({mask}, {whole}, 0).sum()"
         if op.name == "mean":
-            instead += f" / {mask}.sum()"
+            instead += f" / ({mask}).sum()" if isinstance(node.slice, ast.Compare) else f" / {mask}.sum()"
         line = _defined(node.slice, file)
         yield Problem(
             op.call,

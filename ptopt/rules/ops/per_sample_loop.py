@@ -74,6 +74,13 @@ class PerSampleLoop(Rule):
         for name in names:
             print(name)
         """,
+        """
+        def pad(images: list[torch.Tensor], height, width):
+            padded = torch.zeros(len(images), 3, height, width)
+            for image, row in zip(images, padded):
+                row[:, : image.shape[1], : image.shape[2]].copy_(image)
+            return padded
+        """,
     )
     INVALID = (
         Invalid(
@@ -116,9 +123,7 @@ class PerSampleLoop(Rule):
             return
         work = [*found.ops, *found.modules, *found.unknown][0]
         source = found.sources[0]
-        reduces = any(
-            isinstance(n, ast.Call) and called_name(n) in _REDUCES and n in found.ops for n in own_nodes(node)
-        )
+        reduces = _reduces(node, found)
         name = quote(file, source, 40)
         if reduces and not found.ragged:
             text = "Apply it to the whole batch, and reduce along the last dimension once."
@@ -156,6 +161,21 @@ class PerSampleLoop(Rule):
         )
 
 
+def _reduces(node: ast.AST, found: Slices) -> bool:
+    return any(
+        isinstance(n, ast.Call) and called_name(n) in _REDUCES and n in found.ops for n in own_nodes(node)
+    )
+
+
+def _pads(found: Slices) -> bool:
+    """Does each iteration only copy what has a size of its own into a slice, which is what padding is?"""
+    copies = all(
+        isinstance(op, ast.Subscript) or (isinstance(op, ast.Call) and called_name(op) == "copy_")
+        for op in found.ops
+    )
+    return copies and bool(found.others) and not (found.modules or found.unknown)
+
+
 def _candidates(file: SourceFile) -> dict[ast.AST, Slices]:
     """Loops that take slices, that no narrower rule reports."""
     chosen: dict[ast.AST, Slices] = {}
@@ -169,6 +189,10 @@ def _candidates(file: SourceFile) -> dict[ast.AST, Slices]:
         if not (found.ops or found.modules) and (isinstance(node, ast.For) or not stacked(found)):
             continue
         often = file.frequencies.of(node).often
+        if _pads(found) or (found.ragged and not found.cut and _reduces(node, found)):
+            continue  # a ranking, or unique values, of each row: no mask over the batch gives that
+        if any(file.values.of(source).device == "cpu" for source in found.sources):
+            continue
         if any(True for _ in _BY_VALUE.check(node, file)):
             continue
         if often < Often.EVALUATION or _MATCHES.search(ast.unparse(node)):

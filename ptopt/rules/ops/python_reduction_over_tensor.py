@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from ptopt.rules.base import (
@@ -17,6 +18,7 @@ from ptopt.rules.base import (
     quote,
 )
 from ptopt.rules.ops._calls import int_literal, is_hot
+from ptopt.source.calls import last_name
 
 _OVER_ALL = {"sum": ".sum(0)", "max": ".max()", "min": ".min()"}
 _INSTEAD = {**_OVER_ALL, "sorted": ".sort().values", "any": ".any()", "all": ".all()"}
@@ -25,6 +27,8 @@ _NUMBERS_ONLY = frozenset(
     "range randint zeros ones empty full arange int float str print format pad expand repeat view narrow split roll".split()
 )
 _BOUND = {"max": "clamp(min=", "min": "clamp(max="}
+
+_MODULE = re.compile(r"(^|_)(criterion|crit|loss_fn|model|net|network|module)(_|$|s$)", re.I)
 
 
 class PythonReductionOverTensor(Rule):
@@ -101,6 +105,12 @@ class PythonReductionOverTensor(Rule):
         """
         def only(tokens: torch.Tensor, special: set):
             return all(token.item() in special for token in tokens)
+        """,
+        """
+        def distill(criterions, student, teacher):
+            criterion_kd = criterions[1]
+            group = criterion_kd(student, teacher)
+            return sum(group)
         """,
         """
         xs = torch.randint(width, (2,))
@@ -257,8 +267,17 @@ def _is_plain_tensor(expr: ast.expr, file: SourceFile) -> bool:
         return False
     if isinstance(expr, ast.Name):
         binding = file.bindings.last_before(expr)
-        return binding is not None and binding.kind in ("assign", "parameter")
-    return True
+        if binding is None or binding.kind not in ("assign", "parameter"):
+            return False
+        return not (binding.kind == "assign" and _is_output(binding.value, file))
+    return not _is_output(expr, file)
+
+
+def _is_output(expr: ast.AST | None, file: SourceFile) -> bool:
+    """What a module returns: perhaps a list of losses or of feature maps, which `max` and `sum` take apart as well."""
+    if not isinstance(expr, ast.Call) or file.imports.qualified(expr.func):
+        return False
+    return file.values.of(expr.func).kind == "module" or bool(_MODULE.search(last_name(expr.func)))
 
 
 def _returns_loss(node: ast.Call, file: SourceFile) -> bool:

@@ -54,6 +54,12 @@ class RepeatPassedOn(CallRule):
 
     VALID = (
         """
+        def forward(self, x, embedding: torch.Tensor, n):
+            embedding = embedding.unsqueeze(2).repeat(1, 1, n, 1)
+            embedding = embedding.flatten(1, 2)
+            return self.norm(x + embedding)
+        """,
+        """
         def forward(self, x):
             return self.body(x, self.query.expand(x.size(0), -1, -1))
         """,
@@ -147,7 +153,8 @@ def _only_passed(node: ast.Call, file: SourceFile) -> bool:
         if isinstance(above, ast.Subscript) and not isinstance(above.ctx, ast.Load):
             return False
         if isinstance(above, ast.Attribute) and (
-            above.attr.endswith("_") or above.attr in ("view", "data", "numpy")
+            above.attr.endswith("_")
+            or above.attr in ("view", "data", "numpy", "flatten", "reshape", "contiguous")
         ):
             return False
     return True

@@ -54,6 +54,25 @@ class RepeatedBeforeModule(Rule):
 
     VALID = (
         """
+        class Grey(nn.Module):
+            def __init__(self):
+                self.encoder = nn.Conv2d(3, 8, 3)
+
+            def forward(self, x):
+                return self.encoder(x.repeat_interleave(3, 1))
+        """,
+        """
+        class Gate(nn.Module):
+            def __init__(self):
+                self.pooled = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.BatchNorm2d(8))
+
+            def forward(self, x):
+                if x.shape[0] == 1:
+                    x2 = torch.cat([x, x], dim=0)
+                    return self.pooled(x2)[:1]
+                return self.pooled(x)
+        """,
+        """
         class Model(nn.Module):
             def __init__(self):
                 self.encoder = nn.Linear(8, 8)
@@ -114,7 +133,9 @@ class RepeatedBeforeModule(Rule):
             return
         if isinstance(source, ast.Attribute) and is_self(source) or called_name(node)[:1].isupper():
             return  # learned queries: one row that stands for itself
-        if file.frequencies.of(node).often in (Often.ONCE, Often.RARELY):
+        if file.frequencies.of(node).often in (Often.ONCE, Often.RARELY) or _batch_of_one(
+            copied, source, file
+        ):
             return
         yield Problem(
             node,
@@ -128,6 +149,16 @@ class RepeatedBeforeModule(Rule):
                 "cat": called_name(copied) == "cat" if isinstance(copied, ast.Call) else 0,
             },
         )
+
+
+def _batch_of_one(copied: ast.expr, source: ast.expr, file: SourceFile) -> bool:
+    """Is it doubled where its batch is one: batch norm needs more than one value of each channel?"""
+    name = file.source(source)
+    return any(
+        isinstance(around, ast.If)
+        and any(name + shape in file.source(around.test) for shape in (".shape[0]", ".size(0)"))
+        for around, _ in file.index.ancestors(copied)
+    )
 
 
 def _copied(expr: ast.expr, file: SourceFile) -> ast.expr | None:
@@ -151,6 +182,10 @@ def _copied(expr: ast.expr, file: SourceFile) -> ast.expr | None:
         return None
     if name not in _REPEATS or not expr.args or any(isinstance(a, ast.Starred) for a in expr.args):
         return None
+    if name == "repeat_interleave":
+        axis = [*expr.args[1:2], *(k.value for k in expr.keywords if k.arg == "dim")]
+        if not axis or int_literal(axis[0]) != 0:
+            return None  # channels are copied
     if name in ("repeat", "expand", "tile"):
         last = expr.args[-1]
         sizes = [int_literal(a) for a in expr.args]

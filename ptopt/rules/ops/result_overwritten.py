@@ -10,7 +10,7 @@ from ptopt.rules.ops._wasted import expensive
 from ptopt.rules.shared.flow import runs_network
 from ptopt.source.calls import called_name
 from ptopt.source.frequency import Often
-from ptopt.source.index import FunctionNode, walk
+from ptopt.source.index import FunctionNode, own_nodes, walk
 
 _PREPARES = re.compile(r"unwrap|load|get_|build|create|make|init|prepare|copy|wrap|compile|cast|to$", re.I)
 _TOKENS = re.compile(r"(^|[._])tok(en)?(izer)?[._](decode|encode)$", re.I)  # the text of a token: no network
@@ -56,6 +56,21 @@ class ResultOverwritten(Rule):
     when_wrong = "the branch is hardly ever taken"
 
     VALID = (
+        """
+        def schedule(model, batches, last):
+            outputs = []
+
+            def forward_helper(batch):
+                output = model(batch)
+                outputs.append(output)
+                return output
+
+            for batch in batches:
+                output = forward_helper(batch)
+                if last:
+                    output = zeros
+                send(output)
+        """,
         """
         class Attention(nn.Module):
             def forward(self, x, past):
@@ -140,6 +155,8 @@ class ResultOverwritten(Rule):
         if worth <= 1:
             return
         again = branch[1]
+        if _only_dropped(again) or _keeps_something(node.value, file):
+            return
         yield Problem(
             node,
             f"{quote(file, node.value, 50)} runs in every case, but line {again.lineno} replaces `{name}` before anything reads it, "
@@ -153,6 +170,24 @@ class ResultOverwritten(Rule):
                 "lines_apart": again.lineno - node.lineno,
             },
         )
+
+
+def _only_dropped(again: ast.stmt) -> bool:
+    """`output = None`: what is handed on is dropped, and the work may be wanted for something else."""
+    return (
+        isinstance(again, ast.Assign) and isinstance(again.value, ast.Constant) and again.value.value is None
+    )
+
+
+def _keeps_something(value: ast.expr, file: SourceFile) -> bool:
+    """Does what is called append to something, or set attributes, beside what it returns?"""
+    found = file.definition_of(value) if isinstance(value, ast.Call) else None
+    return found is not None and any(
+        (isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute) and n.func.attr == "append")
+        or (isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store))
+        or isinstance(n, (ast.Nonlocal, ast.Global))
+        for n in own_nodes(found[1])
+    )
 
 
 def _worth(node: ast.AST, file: SourceFile) -> int:

@@ -78,6 +78,12 @@ class RowLoop(Rule):
 
     VALID = (
         """
+        net = nn.Sequential(*blocks)
+        feats, logits = net(torch.randn(2, 3, 32, 32))
+        for feat in feats:
+            print(feat.min().item())
+        """,
+        """
         for x in loader:
             total += x.sum().item()
         """,
@@ -171,6 +177,8 @@ class RowLoop(Rule):
         reads = _reading(reads, reductions, file)
         if rows is None or not reads:
             return
+        if _is_unpacked(rows, file):
+            return  # `feats, logits = net(x)`: perhaps a list of maps of several sizes
         proven = file.values.is_tensor(rows)
         # A slice of something whose items go into torch functions: a tensor, or a list cut in two.
         likely = isinstance(rows, ast.Subscript) and isinstance(rows.slice, ast.Slice)
@@ -212,3 +220,13 @@ def _reading(reads: list[ast.Call], reductions: list[Op], file: SourceFile) -> l
     targets = (t for s in statements if isinstance(s, ast.Assign) for t in s.targets)
     names = frozenset[str]().union(*map(names_in, targets))
     return [read for read in reads if names_in(read) & names or any(n in calls for n in walk(read))]
+
+
+def _is_unpacked(rows: ast.expr, file: SourceFile) -> bool:
+    binding = file.bindings.last_before(rows) if isinstance(rows, ast.Name) else None
+    return (
+        binding is not None
+        and binding.kind == "unpack"
+        and isinstance(binding.value, ast.Call)
+        and file.values.of(binding.value.func).kind == "module"
+    )

@@ -17,6 +17,7 @@ _LABELS = re.compile(
     re.I,
 )
 _FEW = 4
+_LISTS = frozenset("where nonzero flatnonzero argwhere masked_select logical_and logical_or".split())
 
 
 class SelectionPerValue(Rule):
@@ -74,6 +75,19 @@ class SelectionPerValue(Rule):
         for i, sample in enumerate(samples):
             if sample.label == 3:
                 keep.append(i)
+        """,
+        """
+        def lovasz(errors_of, labels, classes):
+            losses = []
+            for c in classes:
+                foreground = (labels == c).float()
+                errors, order = torch.sort(errors_of(foreground), 0, descending=True)
+                losses.append(torch.dot(errors, gradient(foreground[order])))
+            return sum(losses)
+        """,
+        """
+        def encoded(labels):
+            return [rle_encode(np.asfortranarray(labels == c)) for c in np.unique(labels)]
         """,
     )
     INVALID = (
@@ -216,12 +230,19 @@ def _use(test: ast.Compare, file: SourceFile) -> str:
     if isinstance(parent, ast.Attribute) and isinstance(file.index.parent(parent), ast.Call):
         if parent.attr == "all":
             return ""
-        return {"sum": "count", "any": "count", "mean": "count"}.get(parent.attr, "select")
+        # A cast makes a dense mask, which is wanted as it is.
+        return {"sum": "count", "any": "count", "mean": "count", "nonzero": "select"}.get(parent.attr, "")
     if isinstance(parent, ast.Call):
         name, module = called_name(parent), file.imports.qualified(parent.func)
         if module.startswith(("numpy.", "torch.")):
-            return "count" if name in ("sum", "count_nonzero", "mean", "any") else "select"
-        return "select"
+            return (
+                "count"
+                if name in ("sum", "count_nonzero", "mean", "any")
+                else "select"
+                if name in _LISTS
+                else ""
+            )
+        return ""  # what takes the mask takes the whole of it
     if isinstance(parent, ast.Subscript) and parent.slice is test:
         return "recode" if isinstance(parent.ctx, ast.Store) else "select"
     if isinstance(parent, ast.BinOp) and isinstance(parent.op, (ast.BitAnd, ast.BitOr, ast.Mult)):
@@ -244,7 +265,8 @@ def _instead(use: str, python: bool, scanned: ast.expr, file: SourceFile) -> str
     if python:
         return "Group the positions in one pass: a `defaultdict(list)` filled from `enumerate`, or one `np.argsort` and `np.split`."
     if use == "count":
-        return f"Count all values in one pass: `torch.bincount({name}.flatten(), minlength=n)` (with weights for sums)."
+        whole = ".long()" if isinstance(scanned, ast.Subscript) else ""  # a column of a table of numbers
+        return f"Count all values in one pass: `torch.bincount({name}.flatten(){whole}, minlength=n)` (with weights for sums)."
     if use == "recode":
         return f"Recode all elements with one look-up: `table[{name}]`, where `table` holds the new value of each old one."
     added = "`index_add_`/`scatter_reduce`" if file.facts.has("scatter_reduce") else "`index_add_`"

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from typing import ClassVar
 
@@ -11,8 +12,11 @@ from ptopt.rules.ops.element_loop import ElementLoop
 from ptopt.rules.ops.element_test_loop import ElementTestLoop
 from ptopt.rules.ops.pairwise_loop import PairwiseLoop
 from ptopt.rules.ops.row_loop import RowLoop
+from ptopt.source.calls import called_name
+from ptopt.source.index import FUNCTIONS
 
 _NARROWER = (ElementLoop(), RowLoop(), PairwiseLoop(), ElementTestLoop())
+_MEMORY = re.compile(r"memory|low_?vram|chunk|tiled|split_(input|batch)", re.I)
 _TRIVIAL = 4  # iterations that are not worth a word
 
 
@@ -76,6 +80,36 @@ class SliceLoop(Rule):
             return [torch.softmax(x[i, : n[i]], 0) for i in range(x.size(0))]
         """,
         """
+        class Attractor(nn.Module):
+            def forward(self, points: torch.Tensor, centers: torch.Tensor):
+                if self.memory_efficient:
+                    delta = 0
+                    for i in range(points.shape[1]):
+                        delta = delta + torch.tanh(points[:, i, ...].unsqueeze(1) - centers)
+                    return delta
+                return torch.tanh(points.unsqueeze(2) - centers.unsqueeze(1)).sum(1)
+        """,
+        """
+        class Pyramid(nn.Module):
+            def forward(self, levels: torch.Tensor):
+                kept = []
+                for i in range(levels.shape[0]):
+                    kept.append(levels[i].clone())
+                return kept
+        """,
+        """
+        class Warp(nn.Module):
+            def __init__(self):
+                self.project = Projection()
+
+            def forward(self, features: torch.Tensor, points: torch.Tensor, poses: torch.Tensor):
+                out = []
+                for i in range(features.shape[1]):
+                    grid = self.project(points, poses[:, i])
+                    out.append(F.grid_sample(features[:, i], grid))
+                return torch.stack(out, 1)
+        """,
+        """
         def heads(self, x: torch.Tensor):
             return torch.stack([self.heads[i](x[:, i]) for i in range(x.size(1))])
         """,
@@ -127,6 +161,12 @@ class SliceLoop(Rule):
         found = file.once(reported).get(node)
         if found is None or not isinstance(node, (ast.For, ast.ListComp, ast.GeneratorExp)):
             return
+        if _for_memory(node, file) or all(
+            isinstance(op, ast.Call) and called_name(op) == "clone" for op in _calls(found)
+        ):
+            return
+        if any(len(call.args) > 1 or call.keywords for call in found.modules):
+            return  # other arguments differ from slice to slice, or do not: it takes more than one reshaped tensor
         work = _work(found)
         source = found.sources[0]
         joined = stacked(found)
@@ -173,6 +213,21 @@ class SliceLoop(Rule):
                 "few_by_name": bool(FEW.search(file.source(found.limit))) if found.limit is not None else 0,
             },
         )
+
+
+def _for_memory(node: ast.AST, file: SourceFile) -> bool:
+    """Is it the branch, or the function, that is there to need less memory at once?"""
+    for around, _ in file.index.ancestors(node):
+        if isinstance(around, ast.If) and _MEMORY.search(file.source(around.test)):
+            return True
+        if isinstance(around, FUNCTIONS):
+            return bool(_MEMORY.search(getattr(around, "name", "")))
+    return False
+
+
+def _calls(found: Slices) -> list[ast.expr]:
+    """All that an iteration starts."""
+    return [*found.ops, *found.modules, *found.unknown]
 
 
 def reported(file: SourceFile) -> dict[ast.AST, Slices]:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, method_call, quote
@@ -62,6 +63,12 @@ class TableRebuiltInLoop(Rule):
 
     VALID = (
         """
+        for batch in loader:
+            loss_scaler(model(batch.cuda()).loss, optimizer)
+            scale = loss_scaler.state_dict()["scale"]
+            log(scale)
+        """,
+        """
         own = model.state_dict()
         for name, value in checkpoint.items():
             if own[name].shape == value.shape:
@@ -105,7 +112,10 @@ class TableRebuiltInLoop(Rule):
         place = _place(node, file) if used is not None else None
         if used is None or place is None:
             return
-        if "optim" in file.source(owner).lower() or file.values.of(owner).kind == "optimizer":
+        if (
+            re.search(r"optim|scaler|sched|meter|ema", file.source(owner), re.I)
+            or file.values.of(owner).kind == "optimizer"
+        ):
             return
         roots = names_in(owner)
         changed = {n.id for n in own_nodes(place) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}

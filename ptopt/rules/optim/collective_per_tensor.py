@@ -24,6 +24,9 @@ _SENDS_ITEMS = re.compile(
 )
 
 
+_JOINED = re.compile(r"buckets?|grad_buffers?|flat(tened)?_", re.I)
+
+
 class CollectivePerTensor(Rule):
     """Tensors are reduced or sent over the processes one by one.
 
@@ -67,6 +70,14 @@ class CollectivePerTensor(Rule):
     when_wrong = "the tensors are large, or the loop runs once at the start"
 
     VALID = (
+        """
+        import torch.distributed as dist
+
+        class Wrapped:
+            def reduce(self):
+                for dtype, buffer in self._grad_buffers.items():
+                    dist.all_reduce(buffer.data)
+        """,
         """
         import torch.distributed as dist
 
@@ -123,6 +134,8 @@ class CollectivePerTensor(Rule):
             return
         name = file.source(node.func)
         loop = next(file.index.loops_of(node), None)
+        if isinstance(loop, ast.For) and _JOINED.search(file.source(loop.iter)):
+            return  # each holds many tensors already
         if isinstance(loop, ast.For) and _SENDS_ITEMS.search(file.source(loop.iter)):
             yield Problem(
                 node,

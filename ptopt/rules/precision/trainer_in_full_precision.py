@@ -68,6 +68,10 @@ class TrainerInFullPrecision(Rule):
 
     VALID = (
         """
+        trainer = pl.Trainer(gpus=2, use_amp=not args.fp32, amp_level="O2")
+        trainer.fit(model)
+        """,
+        """
         from transformers import TrainingArguments
 
         args = TrainingArguments("out", bf16=True)
@@ -119,6 +123,8 @@ class TrainerInFullPrecision(Rule):
         elif name.startswith(_LIGHTNING) and name.endswith(".Trainer") and file.calls_named("fit"):
             precision = keyword_of(node, "precision")
             stated = float(precision is not None)
+            if {"use_amp", "amp_level", "plugins"} & given.keys():
+                return  # how older versions are asked for half precision
             accelerator = given.get("accelerator")
             full = isinstance(precision, ast.Constant) and str(precision.value) in ("32", "32-true")
             on_gpu = "gpus" in given or (

@@ -7,6 +7,7 @@ import re
 
 from ptopt.rules.base import SourceFile
 from ptopt.source.calls import last_name
+from ptopt.source.index import FUNCTIONS
 
 _DTYPES = frozenset(
     "float float16 float32 float64 bfloat16 half double int int8 int16 int32 int64 long short uint8 bool".split()
@@ -107,3 +108,25 @@ def added_dimension(expr: ast.expr, file: SourceFile) -> int | None:
         if len(new) == 1 and plain:
             return None if file.values.of(expr.value).kind == "array" else new[0]
     return None
+
+
+def is_other_type(expr: ast.expr, file: SourceFile) -> bool:
+    """Does it stand in a branch that `isinstance` keeps to what is no tensor?"""
+    text = ast.dump(expr)
+    for around, child in file.index.ancestors(expr):
+        if isinstance(around, FUNCTIONS):
+            return False
+        if not isinstance(around, (ast.If, ast.IfExp)) or child is around.test:
+            continue
+        body = around.body if isinstance(around.body, list) else [around.body]
+        test = around.test
+        if (
+            child in body
+            and isinstance(test, ast.Call)
+            and last_name(test.func) == "isinstance"
+            and len(test.args) == 2
+            and ast.dump(test.args[0]) == text
+            and "Tensor" not in file.source(test.args[1])
+        ):
+            return True
+    return False

@@ -4,6 +4,8 @@ import ast
 from collections.abc import Iterator
 
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.shared.flow import is_other_type, value_of
+from ptopt.source.calls import called_name
 from ptopt.source.index import COMPREHENSIONS
 from ptopt.source.uses import COMPARED
 
@@ -65,6 +67,21 @@ class ElementsReadInLoop(Rule):
             order = torch.randperm(3)
             return [rows[i] for i in order if i > 0]
         """,
+        """
+        def positions(found: torch.Tensor):
+            return [found[found[:, 0] == row] for row in torch.unique(found[:, 0])]
+        """,
+        """
+        def chosen(scores: torch.Tensor, names):
+            rows = torch.nonzero(scores > 0.5)
+            return [names[row] for row in rows]
+        """,
+        """
+        def collate(first: torch.Tensor, table):
+            if isinstance(first, Mapping):
+                return {key: table[key] for key in first}
+            return first
+        """,
     )
     INVALID = (
         Invalid(
@@ -105,6 +122,8 @@ class ElementsReadInLoop(Rule):
         value = file.values.of(iterated)
         if value.kind != "tensor" or value.device == "cpu" or not isinstance(target, ast.Name):
             return
+        if _gives_rows(iterated, file) or is_other_type(iterated, file):
+            return
         body = node if isinstance(node, ast.For) else file.index.parent(node)
         read = _read(target.id, body, file)
         if read is None or file.frequencies.of(iterated).in_worker:
@@ -134,20 +153,35 @@ def _read(name: str, body: ast.AST | None, file: SourceFile) -> ast.expr | None:
             isinstance(parent, ast.Compare)
             and not any(isinstance(op, (ast.Is, ast.IsNot)) for op in parent.ops)
             and file.uses.of(parent) <= {COMPARED}
+            and _decides(parent, file)
         ):
             return use
     return None
 
 
+def _decides(comparison: ast.expr, file: SourceFile) -> bool:
+    """Does Python ask for the truth of the comparison? Else it is one more tensor on the device."""
+    test: ast.AST = comparison
+    outer = file.index.parent(test)
+    while isinstance(outer, ast.BoolOp) or (isinstance(outer, ast.UnaryOp) and isinstance(outer.op, ast.Not)):
+        test, outer = outer, file.index.parent(outer)
+    return test is getattr(outer, "test", None) or test in getattr(outer, "ifs", ())
+
+
+def _gives_rows(iterated: ast.expr, file: SourceFile) -> bool:
+    """Positions of several dimensions, `torch.nonzero(x)`: each element is a row, of which `tolist` makes a list."""
+    made = value_of(iterated, file)
+    return (
+        isinstance(made, ast.Call)
+        and called_name(made) in ("nonzero", "argwhere")
+        and not any(k.arg == "as_tuple" for k in made.keywords)
+    )
+
+
 def _is_guess(read: ast.expr, file: SourceFile) -> bool:
-    """Is it an index of what is only taken for a list, or a comparison that decides nothing in Python?"""
+    """Is it an index of what is only taken for a list?"""
     parent = file.index.parent(read)
-    if isinstance(parent, ast.Subscript):
-        return not file.values.of(parent.value).kind
-    outer = file.index.parent(parent) if parent is not None else None
-    while isinstance(outer, (ast.BoolOp, ast.UnaryOp)):
-        parent, outer = outer, file.index.parent(outer)
-    return parent is not getattr(outer, "test", None) and parent not in getattr(outer, "ifs", ())
+    return isinstance(parent, ast.Subscript) and not file.values.of(parent.value).kind
 
 
 def _holds_objects(container: ast.expr, file: SourceFile) -> bool:

@@ -1,15 +1,20 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile, quote
 from ptopt.rules.ops._calls import torch_op
+from ptopt.rules.shared.export import for_export
 from ptopt.rules.shared.flow import value_of
 from ptopt.rules.shared.places import often_place
 from ptopt.rules.sync._reads import beside, picks_element, small_gain, tensor_of_copy, wait_facts
+from ptopt.source.calls import called_name
 from ptopt.source.context import Step
 from ptopt.source.uses import COMPUTED, HOST, PASSED, REDUCED, RETURNED, STORED
+
+_ASSIGNS = re.compile(r"linear_sum_assignment|linear_assignment|lapjv|munkres|hungarian", re.I)
 
 
 class HostCopyEveryStep(Rule):
@@ -68,6 +73,15 @@ class HostCopyEveryStep(Rule):
     )
 
     VALID = (
+        """
+        from scipy.optimize import linear_sum_assignment
+
+        class Matcher(nn.Module):
+            def forward(self, outputs: torch.Tensor, targets: torch.Tensor):
+                cost = torch.cdist(outputs, targets)
+                cost = cost.view(len(outputs), -1).cpu()
+                return [linear_sum_assignment(part) for part in cost.split(1)]
+        """,
         """
         for step, (x, y) in enumerate(loader):
             loss = F.cross_entropy(model(x.to(device)), y.to(device))
@@ -146,6 +160,8 @@ class HostCopyEveryStep(Rule):
         place = often_place(node, file) if tensor is not None else None
         if tensor is None or place is None or picks_element(tensor, node, file):
             return
+        if for_export(node, file) or _for_matching(node, file):
+            return
         if file.uses.of(node) == {HOST}:
             return  # what takes it takes nothing else
         feeds = _feeds_a_call(node, file) or (
@@ -175,6 +191,14 @@ def _advice(node: ast.AST, tensor: ast.expr, trains: bool, file: SourceFile) -> 
         return "Compute on the device, and copy the result once."
     once = "Collect the detached tensor and copy once after the loop"
     return f"{once}, or only on the steps that report it." if trains else f"{once}."
+
+
+def _for_matching(node: ast.AST, file: SourceFile) -> bool:
+    """Does the function solve an assignment on the host, for which it copies the costs?"""
+    function = file.index.function_of(node)
+    return function is not None and any(
+        _ASSIGNS.search(called_name(call)) for call in file.calls.calls_in(function)
+    )
 
 
 def _made_for_caller(node: ast.AST, step: Step, file: SourceFile) -> bool:

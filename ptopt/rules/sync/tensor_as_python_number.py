@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from ptopt.rules.base import TEXTBOOK, Invalid, Problem, Rule, SourceFile, quote
 from ptopt.rules.shared.places import often_place
 from ptopt.rules.sync._reads import beside, wait_facts
+from ptopt.source.calls import called_name
 from ptopt.source.file import remembered
 from ptopt.source.frequency import Often
-from ptopt.source.index import FUNCTIONS, walk
+from ptopt.source.index import FUNCTIONS, FunctionNode, walk
 
 _FACTORIES = frozenset({"arange", "zeros", "ones", "empty", "full", "linspace", "eye"})
 _SIZED_METHODS = frozenset({"new_zeros", "new_ones", "new_empty", "new_full"})
@@ -22,6 +23,7 @@ _ONE_BY_ONE = re.compile(
 _ON_HOST = re.compile(
     r"^Wav|fbank|kaldi|feature_?extract", re.I
 )  # modules that prepare what is read from disk
+_GLOO = re.compile(r"\bgloo\b", re.I)
 _EXPERTS = re.compile(r"expert|num_tokens|tokens_per", re.I)  # counts that are copied to the host in any case
 
 
@@ -89,6 +91,15 @@ class TensorAsPythonNumber(Rule):
         def clip(x: torch.Tensor, low):
             return torch.max(x, low), x.clamp(min=x.mean())
         """,
+        """
+        def unpack(tensors: torch.Tensor, n):
+            sizes = [torch.tensor([0], device="cuda") for _ in range(n)]
+            sizes = [int(size.item()) for size in sizes]
+            out = []
+            for size, tensor in zip(sizes, tensors):
+                out.append(tensor.cpu().numpy().tobytes()[:size])
+            return out
+        """,
     )
     INVALID = (
         Invalid(
@@ -134,7 +145,7 @@ class TensorAsPythonNumber(Rule):
         if tensor is None or place is None:
             return
         function = file.index.function_of(node)
-        if function is not None and function.name.startswith("test"):
+        if function is not None and (function.name.startswith("test") or _gathers_on_host(function, file)):
             return
         whole = _element_of(tensor, file) if isinstance(node, ast.Slice) else None
         cure = (
@@ -157,6 +168,18 @@ class TensorAsPythonNumber(Rule):
             subject=tensor,
             facts={**wait_facts(tensor, place.node, file), "element": float(whole is not None)},
         )
+
+
+@remembered
+def _gathers_on_host(function: FunctionNode, file: SourceFile) -> bool:
+    """Does it gather through a process group of its caller, in a file whose groups are of gloo: tensors on the CPU?"""
+    return (
+        any("group" in argument.arg for argument in function.args.args)
+        and _GLOO.search(file.text) is not None
+        and any(
+            called_name(call).startswith(("all_gather", "gather")) for call in file.calls.calls_in(function)
+        )
+    )
 
 
 def _asked(node: ast.AST, file: SourceFile) -> tuple[ast.expr | None, str]:

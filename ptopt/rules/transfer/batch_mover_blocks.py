@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from ptopt.rules.base import Evidence, Fix, Invalid, Problem, Rule, Safety, SourceFile, add_keyword, quote
 from ptopt.rules.shared.moves import Move, move_of
+from ptopt.source.calls import called_name
 from ptopt.source.index import FunctionNode, walk
 
 _MOVER = re.compile(
@@ -14,6 +15,9 @@ _MOVER = re.compile(
     re.I,
 )
 _NO_BATCH = re.compile(r"model|optim|state|net(work)?(_|$)|module|param|weight|cpu|host|offload_to", re.I)
+
+
+_JOINS = re.compile(r"^(cat|concat|einsum|matmul|embed_tokens|encode_\w+|interpolate)$")
 
 
 class BatchMoverBlocks(Rule):
@@ -57,6 +61,11 @@ class BatchMoverBlocks(Rule):
     when_wrong = "no batch that it moves is in pinned memory"
 
     VALID = (
+        """
+        def prepare_inputs(self, parts):
+            parts = [part.to(self.device) for part in parts]
+            return torch.cat(parts)
+        """,
         """
         def to_device(batch, device):
             return {key: value.to(device, non_blocking=True) for key, value in batch.items()}
@@ -115,6 +124,8 @@ class BatchMoverBlocks(Rule):
         named = bool(_MOVER.search(node.name)) and not _NO_BATCH.search(node.name)
         if not (dropped or named) or not any(a not in ("self", "cls", "device") for a in arguments):
             return
+        if any(_JOINS.search(called_name(call)) for call in file.calls.calls_in(node)):
+            return  # it computes with what lies on the device
         moves = list(_blocking(node, file))
         if not moves:
             return

@@ -206,7 +206,8 @@ class CopyDropped(Rule):
         text = file.source(tensor)
         assigned = f"{text} = {quote(file, call, 80)[1:-1]}"
         method = last_name(call.func)
-        advice = "Delete the line" if method == "detach" else f"Write `{assigned}`, or delete the line"
+        kept = method == "detach" or (isinstance(tensor, ast.Attribute) and _is_parameter(tensor, file))
+        advice = "Delete the line" if kept else f"Write `{assigned}`, or delete the line"
         yield Problem(
             node,
             f"{quote(file, call)} does not change `{text}`: it returns another tensor, and nothing takes it. {advice}.",
@@ -295,6 +296,15 @@ def _fix(call: ast.Call, tensor: ast.expr, file: SourceFile) -> Fix | None:
 
 
 def _is_parameter(tensor: ast.Attribute, file: SourceFile) -> bool:
-    cls = file.index.class_of(tensor)
-    made = file.bindings.attribute(cls, tensor.attr) if cls is not None else None
-    return isinstance(made, ast.Call) and last_name(made.func) == "Parameter"
+    return (file.index.class_of(tensor), tensor.attr) in file.once(_parameters)
+
+
+def _parameters(file: SourceFile) -> frozenset[tuple[ast.ClassDef | None, str]]:
+    """The attributes of `self` that are parameters somewhere in their class."""
+    return frozenset(
+        (file.index.class_of(assign), target.attr)
+        for assign in file.index.of_type(ast.Assign)
+        if isinstance(assign.value, ast.Call) and last_name(assign.value.func) == "Parameter"
+        for target in assign.targets
+        if isinstance(target, ast.Attribute) and is_self(target)
+    )

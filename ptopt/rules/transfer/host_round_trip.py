@@ -4,8 +4,11 @@ import ast
 from collections.abc import Iterator
 
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, keyword_of, quote
+from ptopt.rules.shared.export import for_export
+from ptopt.rules.shared.host_only import needs_host
 from ptopt.rules.shared.moves import is_accelerator, move_of
 from ptopt.rules.shared.places import often_place
+from ptopt.rules.shared.unmoved import stays_on_host
 from ptopt.rules.sync._reads import tensor_of_copy
 from ptopt.rules.transfer._origins import sources
 
@@ -57,6 +60,15 @@ class HostRoundTrip(Rule):
 
     VALID = (
         """
+        @torch.no_grad()
+        def evaluate(model, loader, gpu):
+            for batch in loader:
+                depth = model(batch["image"].cuda(gpu))
+                truth = batch["depth"]
+                truth = truth.cpu().numpy().squeeze()
+                totals.add(torch.tensor(truth.mean()).cuda(device=gpu))
+        """,
+        """
         def save(x: torch.Tensor, path):
             np.save(path, x.cpu().numpy())
         """,
@@ -69,6 +81,26 @@ class HostRoundTrip(Rule):
         class Net(nn.Module):
             def forward(self, x: torch.Tensor):
                 return x.float().to(self.device) + x.mean()
+        """,
+        """
+        from scipy.optimize import linear_sum_assignment
+
+        def assign(cost: torch.Tensor):
+            rows, columns = linear_sum_assignment(cost.detach().cpu())
+            return torch.from_numpy(rows).to(cost.device), torch.from_numpy(columns).to(cost.device)
+        """,
+        """
+        class Slide(nn.Module):
+            def forward(self, x: torch.Tensor):
+                counts = self.counts(x)
+                if torch.onnx.is_in_onnx_export():
+                    counts = torch.from_numpy(counts.cpu().detach().numpy()).to(x.device)
+                return x / counts
+        """,
+        """
+        def kept(boxes: torch.Tensor, scores: torch.Tensor):
+            picked = greedy_nms(boxes.cpu().numpy(), scores.cpu().numpy())
+            return torch.as_tensor(picked, device=boxes.device)
         """,
     )
     INVALID = (
@@ -104,6 +136,11 @@ class HostRoundTrip(Rule):
         if data is None:
             return
         copy = next((n for n in sources(data, file) if _copied(n, file)), None)
+        if copy is not None and (for_export(node, file) or needs_host(node, file)):
+            return
+        copied = tensor_of_copy(copy, file) if copy is not None else None
+        if copied is not None and stays_on_host(copied, file):
+            return
         place = often_place(node, file) if copy is not None else None
         if copy is None or place is None:
             return

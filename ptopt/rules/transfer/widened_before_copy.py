@@ -10,7 +10,10 @@ from ptopt.rules.transfer._hot import hot_place
 from ptopt.source.waits import goes_to_cpu
 
 _WIDER = {"float": "float32", "double": "float64"}  # `long()` is mostly a cast of what is int64 already
-_NARROW = re.compile(r"im(age|g)|pixel|frame|video|mask|rgb|obs|label|target|uint8|bool|depth|pic", re.I)
+_NARROW = re.compile(r"im(age|g)|pixel|frame|video|mask|rgb|obs|uint8|bool|pic", re.I)
+# What shows that images are bytes, and that a network computes in half precision: else the cast may do nothing.
+_BYTES = re.compile(r"uint8|ByteTensor|\b(255|127\.5)\b")
+_HALF = re.compile(r"autocast|float16|bf16|fp16|\bhalf\b|\bamp\b", re.I)
 _WIDE_DTYPES = {f"torch.{name}": name for name in ("float", "float32", "double", "float64")}
 
 
@@ -19,7 +22,8 @@ class WidenedBeforeCopy(Rule):
 
     ## What it does
     Finds `images.float().to(device)`, `.double().cuda()`, `.float().cpu()` and the like in code that runs often. On the way
-    to the device, only what is named like images, masks or labels: numbers of NumPy are wider than float32.
+    to the device, only what is named like images or masks, in a file that speaks of bytes (`/ 255`, `uint8`): `ToTensor`
+    gives float32. On the way to the host, only in a file that speaks of half precision.
 
     ## Why it is slow
     The bus carries the wider type: four times the bytes for images of `uint8`, twice for `bfloat16`. On the way to the
@@ -71,6 +75,17 @@ class WidenedBeforeCopy(Rule):
         """,
         """
         for images, labels in loader:
+            images = images.float().cuda()
+            loss = criterion(model(images), labels.cuda())
+            loss.backward()
+            optimizer.step()
+        """,
+        """
+        def ends(steps: torch.Tensor):
+            return steps.float().cpu()
+        """,
+        """
+        for images, labels in loader:
             images = images.half().to(device)
             loss = criterion(model(images), labels.to(device))
             loss.backward()
@@ -82,6 +97,7 @@ class WidenedBeforeCopy(Rule):
             """
             for images, labels in loader:
                 images = images.float().to(device)  # !
+                images = images / 255
                 loss = criterion(model(images), labels.to(device))
                 loss.backward()
                 optimizer.step()
@@ -89,6 +105,7 @@ class WidenedBeforeCopy(Rule):
             """
             for images, labels in loader:
                 images = images.to(device).float()
+                images = images / 255
                 loss = criterion(model(images), labels.to(device))
                 loss.backward()
                 optimizer.step()
@@ -97,25 +114,27 @@ class WidenedBeforeCopy(Rule):
         Invalid(
             """
             def gather(outputs: torch.Tensor):
-                return outputs.float().cpu().numpy()  # !
+                if outputs.dtype == torch.bfloat16:
+                    return outputs.float().cpu().numpy()  # !
             """,
             """
             def gather(outputs: torch.Tensor):
-                return outputs.cpu().float().numpy()
+                if outputs.dtype == torch.bfloat16:
+                    return outputs.cpu().float().numpy()
             """,
         ),
         Invalid(
             """
-            for images, labels in loader:
-                labels = labels.to(torch.float32).cuda()  # !
-                loss = criterion(model(images.cuda()), labels)
+            for images, masks in loader:
+                masks = masks.to(torch.float32).cuda()  # !
+                loss = criterion(model(images.cuda()), masks / 255)
                 loss.backward()
                 optimizer.step()
             """,
             """
-            for images, labels in loader:
-                labels = labels.cuda().to(torch.float32)
-                loss = criterion(model(images.cuda()), labels)
+            for images, masks in loader:
+                masks = masks.cuda().to(torch.float32)
+                loss = criterion(model(images.cuda()), masks / 255)
                 loss.backward()
                 optimizer.step()
             """,
@@ -139,6 +158,8 @@ class WidenedBeforeCopy(Rule):
             return
         if move is not None and not _NARROW.search(file.source(inner)):
             return  # numbers of NumPy are float64, and narrowed by the cast: `cast-after-upload` holds that
+        if not file.search(_HALF if leaves else _BYTES):
+            return
         hot = hot_place(node, file)
         if hot is None:
             return
