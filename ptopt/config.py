@@ -29,7 +29,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from ptopt.globs import parse_glob
-from ptopt.pathkind import KINDS, Kind, path_kind
+from ptopt.pathkind import KINDS, Kind, is_evaluation, path_kind
 from ptopt.spelling import BY_MODEL, similar
 
 if sys.version_info >= (3, 11):
@@ -139,7 +139,9 @@ class Config(BaseModel):
     include: _Globs = Field(default=(), description="Review only the files that match one of these globs.")
     exclude: _Globs = Field(default=(), description="Never review the files that match one of these globs.")
     skip: Annotated[tuple[Kind, ...], Field(max_length=_MAX_ITEMS)] = Field(
-        default=KINDS, description="Kinds of files that are not reviewed. An empty list reviews them all."
+        default=KINDS,
+        description="Kinds of files that are not reviewed. An empty list reviews them all. A file that is named on the "
+        "command line is reviewed whatever its kind, unless with `--force-exclude`.",
     )
     budget: Annotated[int, Field(strict=True, ge=0, le=50)] = Field(
         default=5, description="The largest number of comments in one review."
@@ -164,6 +166,7 @@ class Config(BaseModel):
     _origin: str = PrivateAttr("")
     _asked: frozenset[str] = PrivateAttr(frozenset())
     _usual: tuple[float | None] | None = PrivateAttr(None)
+    _named: frozenset[str] = PrivateAttr(frozenset())
 
     @property
     def origin(self) -> str:
@@ -191,6 +194,12 @@ class Config(BaseModel):
         """The same settings for somebody who asks for the findings of this confidence, once."""
         copy = self.model_copy(update={"min_confidence": confidence})
         copy._usual = (self.min_confidence,)
+        return copy
+
+    def naming(self, paths: Iterable[str]) -> Config:
+        """The same settings for somebody who names these files: none of them is skipped for its kind."""
+        copy = self.model_copy()
+        copy._named = frozenset(paths)
         return copy
 
     @property
@@ -221,14 +230,19 @@ class Config(BaseModel):
         """Do `per-path-ignores` switch rules off for the file at `path`?"""
         return any(rules and parse_glob(glob).matches(path) for glob, rules in self.per_path_ignores.items())
 
-    def why_skipped(self, path: str) -> str | None:
-        """None: the file is reviewed; else the reason, in words. `path` is relative to the repository root."""
+    def why_skipped(self, path: str, data: bytes | None = None) -> str | None:
+        """None: the file is reviewed; else the reason, in words. `path` is relative to the repository root.
+
+        With its `data`, a script that only has the name of a test is none.
+        """
         if self.include and _first_match(self.include, path) is None:
             return "matches no glob in `include`"
         if (glob := _first_match(self.exclude, path)) is not None:
             return f"excluded by `exclude` ({glob!r})"
         kind = path_kind(path)
-        if kind is not None and kind in self.skip:
+        if kind is not None and kind in self.skip and path not in self._named:
+            if data is not None and is_evaluation(path, data):
+                return None
             by_default = "" if "skip" in self.model_fields_set else " by default"
             named = "documentation and examples" if kind == "examples" else kind
             return f"{named} are skipped{by_default} (`skip`)"

@@ -130,7 +130,7 @@ class _Inspector:
             return self._inspect_config(file) if is_config(file.path) else self._name_script(file)
         if isinstance(file, NotReviewed):
             return FileResult.skipped(file)
-        reason = self._config.why_skipped(file.path)
+        reason = self._config.why_skipped(file.path, file.head)
         if reason is not None or file.head is None:
             return FileResult.skipped(NotReviewed(file.path, reason or "its head version is not available"))
         change = file if self._limit_to_change else None

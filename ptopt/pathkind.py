@@ -22,6 +22,15 @@ _IN_LONGER_NAMES = frozenset({"example", "examples", "tutorial", "tutorials", "d
 # `demo_utils.py` among a package's modules is what demos call, and others, too.
 _HELPERS = frozenset({"util", "utils", "helper", "helpers", "common"})
 
+# What a file of tests has and a script that evaluates a model, such as `test_det.py`, has not: a framework for tests, a class of
+# them, or a test that needs no arguments.
+_TESTS = re.compile(
+    rb"^[ \t]*(?:import|from)[ \t]+(?:pytest|unittest|nose|absl\.testing|(?:torch|numpy)\.testing)\b|^class[ \t]+Test"
+    rb"|^[ \t]*(?:async[ \t]+)?def[ \t]+test\w*\([ \t]*(?:self)?[ \t]*\)",
+    re.MULTILINE,
+)
+_MAIN = re.compile(rb"^if[ \t]+__name__[ \t]*==[ \t]*[\"']__main__[\"']", re.MULTILINE)
+
 _NOTEBOOK = ".ipynb"
 PYTHON = (".py", _NOTEBOOK)
 # One of them is in the name of a JSON file that may configure training, or of its folder: most of these files are data.
@@ -69,6 +78,18 @@ def path_kind(path: str) -> Kind | None:
     if stem in ("benchmark", "benchmarks"):
         return "benchmarks"
     return None
+
+
+def may_evaluate(path: str) -> bool:
+    """Is it a test by nothing but the name of the file, so that it may be a script that evaluates a model?"""
+    folder, _, name = path.rpartition("/")
+    own = path_kind(name) == "tests" and not name.startswith("conftest")
+    return own and path_kind(f"{folder}/_.py") is None
+
+
+def is_evaluation(path: str, data: bytes) -> bool:
+    """Is it a script with a main block and without tests, for all that its name begins as that of a test does?"""
+    return may_evaluate(path) and _MAIN.search(data) is not None and _TESTS.search(data) is None
 
 
 def is_dockerfile(path: str) -> bool:

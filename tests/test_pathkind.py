@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ptopt.config import Config
-from ptopt.pathkind import path_kind
+from ptopt.pathkind import is_evaluation, path_kind
 
 
 @pytest.mark.parametrize(
@@ -39,3 +39,40 @@ def test_what_is_skipped_as_an_example_may_be_documentation() -> None:
         Config().why_skipped("docs/_config.yml")
         == "documentation and examples are skipped by default (`skip`)"
     )
+
+
+EVALUATION = b"""
+import torch
+
+def test_det(opt, batch_size=12):
+    assert batch_size
+    return torch.load(opt.model)
+
+if __name__ == '__main__':
+    test_det(parse(), batch_size=4)
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "data", "expected"),
+    [
+        ("src/test_det.py", EVALUATION, True),
+        ("test_det.py", EVALUATION, True),
+        ("tests/test_det.py", EVALUATION, False),
+        ("src/conftest.py", EVALUATION, False),
+        ("src/test_det.py", EVALUATION.replace(b"__main__", b"other"), False),
+        ("src/test_det.py", b"import pytest\n" + EVALUATION, False),
+        ("src/test_det.py", EVALUATION + b"def test_more():\n    pass\n", False),
+        ("src/test_det.py", EVALUATION + b"class TestModel:\n    pass\n", False),
+    ],
+)
+def test_a_script_that_evaluates_is_no_test(path: str, data: bytes, expected: bool) -> None:
+    assert is_evaluation(path, data) is expected
+    skipped = Config().why_skipped(path, data)
+    assert (skipped is None) is expected and Config().why_skipped(path) is not None
+
+
+def test_a_file_that_is_named_is_not_skipped_for_its_kind() -> None:
+    config = Config.model_validate({"exclude": ["src/b.py"]}).naming(["tests/a.py", "src/b.py"])
+    assert config.why_skipped("tests/a.py") is None and config.why_skipped("tests/c.py") is not None
+    assert config.why_skipped("src/b.py") == "excluded by `exclude` ('src/b.py')"

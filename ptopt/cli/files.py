@@ -27,17 +27,23 @@ _Item = TypeVar("_Item")
 def stream(
     paths: Sequence[Path], settings: Settings, stdin: Stdin | None = None, baseline: Path | None = None
 ) -> tuple[Path, Iterator[ChangedFile | NotReviewed], Config, ProjectFacts, list[NotReviewed]]:
-    """The root, and the files under `paths`; the list fills with those that the configuration leaves out.
+    """The root, and the files under `paths`; the list fills with those that the configuration leaves out. A file among `paths`
+    is reviewed whatever its kind, unless the settings say otherwise.
 
     With `stdin`, that is the one file. The files of ptopt itself are passed over: its configuration, and the `baseline`.
     """
     from ptopt.config import OWN_FILE, PROJECT_FILE
     from ptopt.findings import NotReviewed
-    from ptopt.inputs import change_from_paths, file_from_bytes
+    from ptopt.inputs import change_from_paths, file_from_bytes, named_files
+    from ptopt.inputs.heads import Tree
+    from ptopt.pathkind import may_evaluate
 
     root = root_of(paths[0] if stdin is None else _folder_above(stdin.path))
     config, facts = load(root, settings)
+    if stdin is None and not settings.force_exclude:
+        config = config.naming(named_files(paths, root))
     skipped: list[NotReviewed] = []
+    tree = Tree(root)
     own = {os.path.realpath(path) for path in (settings.config, baseline) if path is not None}
 
     def is_own(path: str) -> bool:
@@ -46,6 +52,9 @@ def stream(
 
     def wants(path: str) -> bool:
         reason = config.why_skipped(path)
+        if reason is not None and may_evaluate(path):  # what is in it decides
+            data = tree(path) if stdin is None else stdin.data
+            reason = config.why_skipped(path, data)
         if reason is not None:
             skipped.append(NotReviewed(path, reason))
         return reason is None

@@ -29,6 +29,7 @@ class Settings:
     min_confidence: float | None = None
     all_paths: bool = False
     exit_code: bool = False
+    force_exclude: bool = False
 
     def arguments(self) -> list[str]:
         """What says the same to another command, but for `--exit-code`."""
@@ -41,7 +42,8 @@ class Settings:
             said += [option, ",".join(rules)] if rules else []
         if self.min_confidence is not None:
             said += ["--min-confidence", f"{self.min_confidence:g}"]
-        return [*said, *(["--all-paths"] if self.all_paths else [])]
+        said += ["--all-paths"] if self.all_paths else []
+        return [*said, *(["--force-exclude"] if self.force_exclude else [])]
 
 
 @dataclass(frozen=True)
@@ -117,10 +119,11 @@ def settings_options(command: Callable[..., None]) -> Callable[..., None]:
         min_confidence: float | None,
         all_paths: bool,
         exit_code: bool,
+        force_exclude: bool = False,
         **rest: Any,
     ) -> None:
         chosen = (_split(select), _split(extend_select), _split(ignore))
-        settings = Settings(config, *chosen, min_confidence, all_paths, exit_code)
+        settings = Settings(config, *chosen, min_confidence, all_paths, exit_code, force_exclude)
         with user_errors():
             command(settings=settings, **rest)
 
@@ -132,6 +135,10 @@ def paths_options(command: Callable[..., None]) -> Callable[..., None]:
     @click.option(
         "--stdin-filename", metavar="FILE", type=click.Path(path_type=Path),
         help="The path of the file that `-` reads from stdin.",
+    )  # fmt: skip
+    @click.option(
+        "--force-exclude", is_flag=True,
+        help="Skip tests, examples, demos and the like also where PATHS names them, as pre-commit does.",
     )  # fmt: skip
     @functools.wraps(command)
     def wrapped(paths: Sequence[Path], stdin_filename: Path | None, **rest: Any) -> None:

@@ -76,7 +76,7 @@ def _config_from(path: Path, known: Mapping[str, str]) -> Config:
 
     name = PROJECT_FILE if path.name == PROJECT_FILE else OWN_FILE
     try:
-        return load_config({name: path.read_bytes()}, known)
+        return load_config({name: path.read_bytes()}, known).read_from(str(path))
     except ConfigError as error:
         raise ConfigError(p.replace(name, str(path), 1) for p in error.problems) from None
 

@@ -27,7 +27,7 @@ from ptopt.github.together import AT_ONCE, threads
 from ptopt.github.values import PullFile, PullRequest, TreeEntry
 from ptopt.inputs import MAX_FILE, MAX_PROJECT_FILE, together_too_large
 from ptopt.launch_scripts import may_launch
-from ptopt.pathkind import PYTHON, is_config, is_config_for_sure, is_reviewable
+from ptopt.pathkind import PYTHON, is_config, is_config_for_sure, is_reviewable, may_evaluate
 from ptopt.project.around import MOST_BYTES, MOST_FILES, files_around
 from ptopt.project.facts import FACT_FILES, PIN_FILES, README_FILES
 from ptopt.project.naming import NO_NAMING, Naming, namers
@@ -66,8 +66,11 @@ def read_change(
     """
 
     def why_not(path: str) -> str | None:
-        wanted = is_reviewable(path) or may_launch(path)
-        return config.why_skipped(path) if wanted else "not Python, a notebook or a configuration"
+        if not (is_reviewable(path) or may_launch(path)):
+            return "not Python, a notebook or a configuration"
+        if may_evaluate(path):  # what is in it decides whether it is a test: the review looks
+            return config.naming([path]).why_skipped(path)
+        return config.why_skipped(path)
 
     listed = list_files(github, pull) if files is None else files
     unlisted = pull.changed_files - len(listed)

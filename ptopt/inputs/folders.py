@@ -42,6 +42,12 @@ def change_from_paths(
     return _walk_all(paths, root, wants)
 
 
+def named_files(paths: Iterable[Path], root: Path) -> frozenset[str]:
+    """Those of `paths` that are files, by the paths that `change_from_paths` gives them."""
+    top = _top(root)
+    return frozenset(_name(os.path.realpath(path), top) for path in paths if os.path.isfile(path))
+
+
 def file_from_bytes(
     path: Path, root: Path, data: bytes, *, wants: Callable[[str], bool]
 ) -> Iterator[ChangedFile | NotReviewed]:

@@ -7,6 +7,7 @@ import math
 import re
 from itertools import islice
 
+from ptopt.source.bindings import is_self
 from ptopt.source.calls import last_name
 from ptopt.source.file import SourceFile, remembered
 from ptopt.source.index import LOOPS, walk
@@ -23,6 +24,7 @@ _WIDE = re.compile(
 )
 _BATCH = re.compile(r"batch|\bbs\b|\bb\b|bsz|size\(0\)|shape\[0\]|len\(")
 _MOST_NODES = 200
+_SEVERAL = (ast.List, ast.Tuple, ast.ListComp)
 _COMPREHENSIONS = (ast.ListComp, ast.GeneratorExp, ast.DictComp)
 
 
@@ -40,16 +42,27 @@ def made(node: ast.AST, file: SourceFile) -> dict[str, float]:
             found["made:range"] = 1.0
         elif name in _FROM_PYTHON and call.args:
             given = call.args[0]
-            literal = (
-                "one number" if isinstance(given, (ast.Constant, ast.UnaryOp, ast.Attribute)) else "values"
-            )
             listed = isinstance(given, (ast.List, ast.Tuple)) and len(given.elts) <= 4
-            found[f"made:{'one number' if listed else literal}"] = 1.0
+            found[f"made:{'one number' if listed or _is_number(given, file) else 'values'}"] = 1.0
         elif name in _SQUARES:
             found["made:square"] = 1.0
         elif name in _DRAWN:
             found["made:drawn"] = 1.0
     return found
+
+
+def _is_number(given: ast.expr, file: SourceFile) -> bool:
+    """Is it written as a number, or an attribute that nothing shows to hold several: `self.counts = [0] * n`?"""
+    if not isinstance(given, ast.Attribute):
+        return isinstance(given, (ast.Constant, ast.UnaryOp))
+    cls = file.index.class_of(given)
+    value = file.bindings.attribute(cls, given.attr) if cls is not None and is_self(given) else None
+    parts = [value.left, value.right] if isinstance(value, ast.BinOp) else [value]
+    return file.values.of(given).kind in ("", "scalar") and not any(
+        isinstance(part, _SEVERAL)
+        or (isinstance(part, ast.Call) and last_name(part.func) in ("list", "tuple"))
+        for part in parts
+    )
 
 
 def _shape(call: ast.Call, file: SourceFile) -> dict[str, float]:

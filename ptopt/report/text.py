@@ -64,6 +64,7 @@ _ALONE = {
     "class:none": ("in no class", "in a class"), "mentioned:nowhere else": ("named nowhere else", "named elsewhere"),
     "file:named nowhere else": ("no other file names this one", "other files name this one"),
     "waits:none other": ("nothing else waits beside it", "not known to be the only wait"),
+    "often:in training": ("how often it runs: in training", "its own line is in no training step"),
     "trips:few": ("the loop goes round a few times", "not known to be a short loop"),
 }  # fmt: skip
 SHOWS_ALL = " shows all: "  # between the options that show what was left out, and how much that is

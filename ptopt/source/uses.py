@@ -62,7 +62,14 @@ class Uses:
 
     def of(self, expr: ast.AST) -> frozenset[str]:
         """All the ways in which the value of `expr` is used in its function, through local names and plain casts."""
-        return frozenset(self._ways(expr, _MOST_NAMES))
+        return frozenset(way.partition(":")[0] for way in self._ways(expr, _MOST_NAMES))
+
+    def reductions(self, expr: ast.AST) -> frozenset[str]:
+        """What reduces the value of `expr`, such as "sum" or "min", where nothing else is done with it; else nothing."""
+        ways = self._ways(expr, _MOST_NAMES)
+        if any(not way.startswith(REDUCED) for way in ways):
+            return frozenset()
+        return frozenset(way.partition(":")[2] for way in ways)
 
     def loads(self, function: FunctionNode | None, name: str) -> list[ast.Name]:
         """Every read of a name in the function itself, in source order."""
@@ -132,7 +139,7 @@ class Uses:
                 if child is parent.func:
                     name = child.attr if isinstance(child, ast.Attribute) else ""
                     if name in _REDUCING:
-                        return {REDUCED}
+                        return {f"{REDUCED}:{name}"}
                     if name in _PLAIN:
                         continue
                     return {STORED} if name in _KEEPING else {COMPUTED}
@@ -181,7 +188,7 @@ class Uses:
             target = ast.unparse(func.value) if isinstance(func, ast.Attribute) else ""
             return {REPORTED} if _METRIC.search(target) else {STORED}
         if name in _REDUCING:
-            return {REDUCED}
+            return {f"{REDUCED}:{name}"}
         if name in _PLAIN and isinstance(func, ast.Name):
             return self._ways(call, names)
         return {HOST} if name in _ON_HOST else {PASSED}

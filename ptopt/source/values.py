@@ -258,6 +258,11 @@ class Values:
         function = self._index.function_of(name)
         return function is not None and self._host.works_on_host(function)
 
+    def is_array(self, expr: ast.expr) -> bool:
+        """Is it a NumPy array by what it was made of? That a tensor is made of it says no more than that it is none yet."""
+        value = self._name(expr) if isinstance(expr, ast.Name) else self.of(expr)
+        return value.kind == "array"
+
     def is_sequence(self, expr: ast.expr) -> bool:
         """Does it stand where `isinstance` found it to be a list or a tuple?"""
         return isinstance(expr, ast.Name) and self._found_to_be(expr) == "list"

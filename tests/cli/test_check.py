@@ -33,6 +33,22 @@ def test_all_paths_reviews_tests_too(tree: Path) -> None:
     )
 
 
+def test_a_file_that_is_named_is_reviewed_whatever_its_kind(tree: Path) -> None:
+    named = ("check", tree / "ops.py", tree / "tests" / "test_train.py", "--format", "json")
+    assert ("PTO101", "tests/test_train.py", 13) in findings(run(*named))
+    assert {path for _, path, _ in findings(run(*named, "--force-exclude"))} == {"ops.py"}
+    (tree / ".ptopt.toml").write_text('exclude = ["tests"]\n')
+    assert {path for _, path, _ in findings(run(*named))} == {"ops.py"}
+
+
+def test_a_script_that_evaluates_is_reviewed_though_its_name_is_that_of_a_test(tree: Path) -> None:
+    code = (tree / "ops.py").read_text()
+    (tree / "test_ops.py").write_text(code)
+    (tree / "test_model.py").write_text(f"{code}\n\nif __name__ == '__main__':\n    f(load())\n")
+    found = {path for _, path, _ in findings(run("check", tree, "--select", "PTO407", "--format", "json"))}
+    assert found == {"ops.py", "test_model.py"}
+
+
 def test_a_budget_withholds_and_says_so(tree: Path) -> None:
     document = json.loads(run("check", tree, "--budget", "1", "--format", "json").stdout)
     assert (len(document["findings"]), len(document["over_limit"])) == (1, 1)

@@ -97,3 +97,13 @@ def test_what_the_configuration_leaves_out_of_a_file_is_said_where_all_rules_are
     assert "No performance findings in 1 file." in shown and "switch rules off in 1 file." in shown
     config.write_text('[per-path-ignores]\n"b.py" = ["PTO407"]\n')
     assert "switch rules off" not in run("check", tmp_path, "--config", config, "--select", "PTO101").stdout
+
+
+def test_the_file_that_switches_rules_off_is_named_as_it_was_given(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text(
+        "import torch\n\n\ndef f(x):\n    return torch.log(torch.softmax(x, dim=-1))\n"
+    )
+    config = tmp_path / "elsewhere.toml"
+    config.write_text('[per-path-ignores]\n"a.py" = ["PTO407"]\n')
+    shown = "".join(run("check", tmp_path / "a.py", "--config", config).stdout.split())
+    assert f"per-path-ignoresof{config}switchrulesoff" in shown

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import textwrap
 
+import pytest
+
 from ptopt.ranker.features import features
 from ptopt.rules import find_rule
 from ptopt.rules.engine import run
@@ -173,6 +175,35 @@ MOVED = """
 
 def of_made(made: str, built: str = "pass", around: dict[str, str] | None = None) -> dict[str, float]:
     return of_first_hit(MOVED.format(made=made, built=built), "factory-then-move", "layer.py", around)
+
+
+@pytest.mark.parametrize(
+    ("kept", "expected"),
+    [
+        ("[0] * heads", "made:values"),
+        ("[i for i in range(heads)]", "made:values"),
+        ("list(heads)", "made:values"),
+        ("0.5", "made:one number"),
+        ("heads", "made:one number"),
+    ],
+)
+def test_an_attribute_that_holds_a_list_is_no_single_number(kept: str, expected: str) -> None:
+    found = of_first_hit(
+        f"""
+        import torch
+        from torch import nn
+
+        class Attention(nn.Module):
+            def __init__(self, heads):
+                super().__init__()
+                self.counts = {kept}
+
+            def forward(self, x):
+                return x / torch.tensor(self.counts).to(x.device)
+        """,
+        "constant-rebuilt-every-step",
+    )
+    assert {name for name in found if name.startswith("made:")} == {expected}
 
 
 def test_how_large_a_made_tensor_is() -> None:

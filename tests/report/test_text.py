@@ -135,6 +135,7 @@ def test_weights_say_what_a_finding_lacks() -> None:
         ("guard:none", "condition around it: a test for None"),
         ("not callers:none seen", "a caller is seen"),
         ("made:one number", "the tensor it makes: a number or a short list"),
+        ("not often:in training", "its own line is in no training step"),
         ("not guard:the process", "condition around it: not the process"),
     ],
 )

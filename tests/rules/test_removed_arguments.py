@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 
 from ptopt.config import Config
+from ptopt.findings import TEXTBOOK
 from ptopt.project.facts import NO_FACTS
 from ptopt.review import review_files
 from ptopt.rules.examples import as_change
@@ -144,3 +145,81 @@ def test_workers_of_an_inner_call_are_not_those_of_the_outer_one() -> None:
     removed = "Pairs(rows), 32, num_workers=8, pin_memory=True, persistent_workers=True"
     text = BARE.replace(removed, "read(rows, num_workers=8), 32").format(written="Pairs(rows), 32")
     assert "PTO956" not in {rule for rule, _ in _found("", text)}
+
+
+HANDED = """\
+import torch
+from torch.utils.data import DataLoader
+from trainers import factory
+
+
+def main(opt):
+    dataset = Images(opt, transforms=build(opt))
+    model = build_model(opt).cuda()
+    loader = DataLoader(
+        dataset,
+        shuffle=True,
+{changed}        drop_last=True,
+    )
+    trainer = factory[opt.task](model)
+    for epoch in range(opt.epochs):
+        trainer.{method}(epoch, loader)
+"""
+WRITTEN_AS_ZERO = "        # - num_workers=opt.num_workers,\n        num_workers=0,\n"
+TAKEN_OUT = "        # - num_workers=opt.num_workers,\n"
+
+
+def _confidence(changed: str, method: str) -> float | None:
+    change = as_change("main.py", HANDED.format(changed=changed, method=method))
+    config = Config.model_validate({"select": ["PTO956"], "min-confidence": 0.0})
+    (finding,) = review_files([change], config=config, facts=NO_FACTS, limit_to_change=True).findings
+    return finding.stated
+
+
+def test_a_loader_that_a_method_trains_with_is_one_of_a_training_however_its_workers_go() -> None:
+    assert _confidence(TAKEN_OUT, "train") == _confidence(WRITTEN_AS_ZERO, "train") == TEXTBOOK
+    assert _confidence(TAKEN_OUT, "export") == _confidence(WRITTEN_AS_ZERO, "export") != TEXTBOOK
+
+
+THROUGH_A_FUNCTION = """\
+import torch
+from torch.utils.data import DataLoader
+
+
+def create_loader(datasets, num_workers, shuffles):
+    loaders = []
+    for dataset, workers, shuffle in zip(datasets, num_workers, shuffles):
+        loaders.append(DataLoader(dataset, num_workers={given}, shuffle=shuffle))
+    return loaders
+
+
+def main(train, val, model, optimizer):
+    first, second = create_loader(
+        [train, val],
+        # - num_workers=[4, 4], shuffles=[True, False],
+        num_workers={workers}, shuffles=[True, False],
+    )
+    for batch in first:
+        model(batch.cuda()).mean().backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("workers", "given", "found"),
+    [
+        ("[0, 0]", "workers", {("PTO956", "num_workers=[4, 4]")}),
+        ("0", "num_workers", {("PTO956", "num_workers=[4, 4]")}),
+        ("[4, 0]", "workers", set()),
+        ("[0, 0]", "8", set()),  # it takes no notice
+    ],
+)
+def test_a_function_that_builds_loaders_is_told_to_go_without_workers(
+    workers: str, given: str, found: set[tuple[str, str]]
+) -> None:
+    change = as_change("main.py", THROUGH_A_FUNCTION.format(workers=workers, given=given))
+    lines = THROUGH_A_FUNCTION.split("\n")
+    written = next(n for n, line in enumerate(lines, start=1) if "num_workers={workers}" in line)
+    change = dataclasses.replace(change, added=frozenset({written}))
+    review = review_files([change], config=Config(), facts=NO_FACTS, limit_to_change=True)
+    assert {(f.rule, f.message.split("`")[1]) for f in review.findings if f.rule == "PTO956"} == found

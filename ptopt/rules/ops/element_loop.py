@@ -95,6 +95,14 @@ class ElementLoop(Rule):
             return out
         """,
         """
+        class Filter:
+            def __init__(self):
+                ndim, dt = 4, 1.0
+                self.motion = np.eye(2 * ndim, 2 * ndim)
+                for i in range(ndim):
+                    self.motion[i, ndim + i] = dt
+        """,
+        """
         rgb = torch.zeros(3)
         for i in range(3):
             rgb[i] = x[i] * scale[i]
@@ -242,7 +250,7 @@ class ElementLoop(Rule):
                 break
             loops.append(inner)
         body = loops[-1].body
-        if len(body) > _LONG or all(_literal_range(loop) for loop in loops):
+        if len(body) > _LONG or all(_few_rounds(loop, file) for loop in loops):
             return
         formula = Formula(file, {n for loop in loops for n in names_in(loop.target)}, _sized(loops))
         variables = " and ".join(f"`{v}`" for v in sorted(formula.scalars))
@@ -381,8 +389,16 @@ def _set_up(node: ast.For, file: SourceFile) -> bool:
     )
 
 
-def _literal_range(loop: ast.For) -> bool:
-    """A range of few iterations that is written in the code."""
+def _few_rounds(loop: ast.For, file: SourceFile) -> bool:
+    """A range of few iterations that is written in the code, in place or as the only value of a name."""
     args = loop.iter.args if isinstance(loop.iter, ast.Call) else []
-    limits = [int_literal(a) for a in args]
+    limits = [_limit(a, file) for a in args]
     return all(limit is not None and abs(limit) < _FEW_ROWS for limit in limits)
+
+
+def _limit(expr: ast.expr, file: SourceFile) -> int | None:
+    if isinstance(expr, ast.Name):
+        bindings = file.bindings.of(file.index.function_of(expr), expr.id)
+        only = bindings[0] if len(bindings) == 1 and bindings[0].kind == "assign" else None
+        return int_literal(only.value) if only is not None and only.value is not None else None
+    return int_literal(expr)

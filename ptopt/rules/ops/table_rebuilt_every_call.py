@@ -4,8 +4,10 @@ import ast
 from collections.abc import Iterator
 from typing import ClassVar
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, quote
 from ptopt.rules.ops._pure import TABLES, changes, fixed_attributes, is_deferred
+from ptopt.rules.shared.places import frequency_evidence
+from ptopt.source.bindings import is_self
 from ptopt.source.calls import called_name
 from ptopt.source.frequency import Often
 from ptopt.source.index import COMPREHENSIONS, FunctionNode, children_of, walk
@@ -67,6 +69,20 @@ class TableRebuiltEveryCall(Rule):
     when_wrong = "the shapes differ in each call, or the code is compiled"
 
     VALID = (
+        """
+        class Detect(nn.Module):
+            def forward(self, x):
+                for i in range(len(x)):
+                    ny, nx = x[i].shape[2:4]
+                    if self.grid[i].shape[2:4] != x[i].shape[2:4]:
+                        self.grid[i] = self.make_grid(nx, ny).to(x[i].device)
+                    x[i] = x[i] + self.grid[i]
+                return x
+
+            def make_grid(self, nx, ny):
+                yv, xv = torch.meshgrid([torch.arange(ny), torch.arange(nx)])
+                return torch.stack((xv, yv), 2).view((1, 1, ny, nx, 2)).float()
+        """,
         """
         class Net(nn.Module):
             def forward(self, x):
@@ -140,18 +156,19 @@ class TableRebuiltEveryCall(Rule):
         )
         if table.operations < (1 if rich else 2 if table.by_shape or called_name(node) not in TABLES else 1):
             return
+        through = f", through `{function.name}`"  # the sentence names it already
         yield Problem(
             node,
             f"The table {quote(file, root)} follows from "
             f"{'sizes and ' if table.by_shape else ''}values that do not change between calls, yet `{function.name}` "
-            f"computes it {frequency.reason or 'in each call'} ({table.operations + 1} operations). "
+            f"computes it {frequency.reason.replace(through, '') or 'in each call'} ({table.operations + 1} operations). "
             + (
                 "Keep it by length (a cache, or a buffer for the longest input that is sliced)."
                 if table.by_shape
                 else "Compute it once in `__init__` and keep it with `register_buffer`."
             ),
             0.3 if table.by_shape else 0.45,
-            (Evidence(frequency.line, f"runs {frequency.reason}"),) if frequency.line else (),
+            (frequency_evidence(frequency),) if frequency.line else (),
             subject=root,
             facts={"operations": table.operations + 1, "by_shape": table.by_shape, "copied": table.moves},
         )
@@ -314,8 +331,37 @@ def _kept(node: ast.AST, function: FunctionNode, file: SourceFile) -> bool:
         and any("cache" in ast.unparse(d) or "fixture" in ast.unparse(d) for d in function.decorator_list)
     ):
         return True
+    if _kept_by_callers(function, file):
+        return True
     stored = changes(function, file).at
     return any(key.startswith("self.") for key in stored) or any(
         isinstance(n, ast.Call) and called_name(n) in ("register_buffer", "Parameter", "setattr")
         for n in file.calls.calls_in(function)
     )
+
+
+def _kept_by_callers(function: FunctionNode, file: SourceFile) -> bool:
+    """Do all calls that are known keep the result in an attribute, under a test of what that holds:
+    `if self.grid.shape != x.shape: self.grid = self.make(x)`?
+    """
+    calls = file.calls.callers(function)
+    return bool(calls) and all(_is_refill(call, file) for call in calls)
+
+
+def _is_refill(call: ast.Call, file: SourceFile) -> bool:
+    statement = file.index.statement_of(call)
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    kept = {name for target in targets if (name := _attribute(target))}
+    return any(
+        isinstance(ancestor, ast.If)
+        and child in ancestor.body
+        and any(isinstance(n, ast.Attribute) and _attribute(n) in kept for n in walk(ancestor.test))
+        for ancestor, child in file.index.ancestors(statement)
+    )
+
+
+def _attribute(target: ast.expr) -> str:
+    """`grid` of `self.grid` and `self.grid[i]`; else ""."""
+    while isinstance(target, ast.Subscript):
+        target = target.value
+    return target.attr if isinstance(target, ast.Attribute) and is_self(target) else ""

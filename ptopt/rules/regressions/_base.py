@@ -235,7 +235,7 @@ class Regression(Rule):
                 continue  # the module was written anew
             if not (self.work_says_all or loss.survives(self.measure, self.work)) or not self.is_loss(loss):
                 continue
-            if loss.moved(still):
+            if self.is_moved(loss, still):
                 continue
             seen.add(loss.function)
             yield Problem(
@@ -259,6 +259,10 @@ class Regression(Rule):
     def is_shown(self, loss: Loss) -> bool:
         """Does the change itself show the loss: does it write the same measure as switched off?"""
         return False
+
+    def is_moved(self, loss: Loss, still: re.Pattern[str]) -> bool:
+        """Does a function that the place calls take the measure now?"""
+        return loss.moved(still)
 
     def fix(self, loss: Loss) -> Fix | None:
         """What puts the measure back; nothing, unless a rule can write it."""
@@ -385,7 +389,9 @@ def _lines(file: SourceFile) -> int:
 
 
 def _shown(text: str, measure: re.Pattern[str]) -> str:
-    found = None if _ARGUMENT.match(text) else measure.search(text)  # an argument is shown whole
+    found = measure.search(text)
+    if _ARGUMENT.match(text) and not (found is not None and _is_one_of_several(found)):
+        found = None  # an argument is shown whole
     shown = text if found is None else found[0]
     if (
         found is not None and "=" in shown
@@ -393,6 +399,12 @@ def _shown(text: str, measure: re.Pattern[str]) -> str:
         shown += _called(text[found.end() :])
     words = " ".join(shown.replace("`", "'").split()).strip(" ,:@")
     return f"{words})" if words.count("(") > words.count(")") else words
+
+
+def _is_one_of_several(found: re.Match[str]) -> bool:
+    """Does another argument stand before or behind it in its line?"""
+    before, behind = found.string[: found.start()].rstrip(), found.string[found.end() :].strip()
+    return before.endswith(",") or (behind.startswith(",") and behind[1:].strip()[:1] not in ("", "#"))
 
 
 def _called(rest: str) -> str:

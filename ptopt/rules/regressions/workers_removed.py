@@ -5,8 +5,10 @@ import re
 from ptopt.findings import TEXTBOOK
 from ptopt.rules.base import Invalid
 from ptopt.rules.regressions._base import Loss, Regression
-from ptopt.rules.regressions._loaders import left_out, switched_off, training_file
+from ptopt.rules.regressions._loaders import hands_on_none, left_out, switched_off, training_file
 from ptopt.rules.shared.item_work import item_work
+
+_CLASS = re.compile(r"Loader\w*\(")
 
 
 class WorkersRemoved(Regression):
@@ -15,8 +17,10 @@ class WorkersRemoved(Regression):
     id = "PTO956"
     name = "workers-removed"
     triggers = ("DataLoader", "num_workers")
-    measure = re.compile(r"num_workers\s*=\s*(?!0\b|None\b)\w[\w.]*|[\"']num_workers[\"']\s*:\s*(?!0\b)\w")
-    work = re.compile(r"Loader\w*\(")
+    measure = re.compile(
+        r"num_workers\s*=\s*(?:(?!0\b|None\b)\w[\w.]*|\[\s*[1-9][^\]]*\])|[\"']num_workers[\"']\s*:\s*(?!0\b)\w"
+    )
+    work = re.compile(r"[Ll]oader\w*\(")
     prior = 0.5
     message = (
         "Items are then read and prepared in the main process, between two steps, while the device waits. Keep the "
@@ -64,6 +68,11 @@ class WorkersRemoved(Regression):
                 columns=2,
             )
             return DataLoader(dataset, batch_size=len(table))
+        """,
+        """
+        def main(train, val):
+            # - return create_loader([train, val], num_workers=[4, 4])
+            return create_loader([train, val], num_workers=[0, 0])
         """,
     )
     INVALID = (
@@ -133,8 +142,16 @@ class WorkersRemoved(Regression):
         return TEXTBOOK if self.is_shown(loss) and training_file(loss) is not None else self.prior
 
     def is_shown(self, loss: Loss) -> bool:
-        if switched_off(loss, "num_workers") is not None:
+        if switched_off(loss, "num_workers") is not None or hands_on_none(loss, "num_workers"):
             return True
         loader = left_out(loss, "num_workers")
         dataset = loader.arguments.get("dataset") if loader is not None else None
         return dataset is not None and item_work(dataset, loss.file) is not None
+
+    def is_loss(self, loss: Loss) -> bool:
+        """A loader stands there, or a function of the repository that builds one is told to go without."""
+        return _CLASS.search(loss.place) is not None or hands_on_none(loss, "num_workers")
+
+    def is_moved(self, loss: Loss, still: re.Pattern[str]) -> bool:
+        """A function that is told to go without takes what it is given: `DataLoader(dataset, num_workers=num_workers)`."""
+        return not hands_on_none(loss, "num_workers") and super().is_moved(loss, still)

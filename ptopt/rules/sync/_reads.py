@@ -114,13 +114,13 @@ def wait_facts(node: ast.AST, scope: ast.AST, file: SourceFile) -> dict[str, flo
 
 
 def beside(node: ast.AST, scope: ast.AST, file: SourceFile) -> str:
-    """A sentence on the other waits of the iteration, or ""."""
+    """A sentence on the other waits of the iteration, or of the call where `scope` is a function; or ""."""
     lines = sorted({getattr(wait, "lineno", 0) for wait in _others(node, scope, file)} - {0})
     if not lines:
         return ""
     shown = ", ".join(map(str, lines[:4])) + (", …" if len(lines) > 4 else "")
     return (
-        f" The same iteration also waits at line{'s' if len(lines) > 1 else ''} {shown}: the gain comes when all of them "
+        f" {'The same iteration' if isinstance(scope, LOOPS) else 'Each call'} also waits at line{'s' if len(lines) > 1 else ''} {shown}: the gain comes when all of them "
         "are gone."
     )
 

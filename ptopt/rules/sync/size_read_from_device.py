@@ -12,12 +12,21 @@ from ptopt.source.uses import REDUCED
 _SHAPED = {
     "nonzero": "`torch.where` with three arguments, or a mask, keeps the shape fixed.",
     "argwhere": "`torch.where` with three arguments, or a mask, keeps the shape fixed.",
-    "masked_select": "Multiply by the mask, or use `torch.where`, to keep the shape fixed.",
     "unique": "Where the values are small whole numbers, `scatter_` into a table of fixed size needs no read.",
     "unique_consecutive": "Compare neighbours and use `cumsum` to number the runs without a read.",
     "bincount": "`torch.zeros(n).scatter_add_` on the device counts into a table of known size.",
     "one_hot": "Pass `num_classes`: without it the largest index is read back first.",
 }
+# What an operation leaves out of account: with it in place of what the mask drops, the result is the same.
+_NEUTRAL = {
+    **dict.fromkeys(("sum", "mean", "norm", "count_nonzero", "std", "var"), "0"),
+    **dict.fromkeys(("min", "amin"), 'float("inf")'),
+    **dict.fromkeys(("max", "amax"), '-float("inf")'),
+    "any": "False",
+    "all": "True",
+    "prod": "1",
+}
+_COUNTED = frozenset({"mean", "std", "var"})  # divided by how many there are
 
 
 class SizeReadFromDevice(Rule):
@@ -60,7 +69,7 @@ class SizeReadFromDevice(Rule):
     name = "size-read-from-device"
     family = "sync"
     nodes = (ast.Call, ast.Subscript)
-    calls = frozenset({*_SHAPED, "where"})
+    calls = frozenset({*_SHAPED, "masked_select", "where"})
     when_wrong = "the selection saves more work than the wait costs, or the code runs on the CPU"
 
     VALID = (
@@ -93,6 +102,20 @@ class SizeReadFromDevice(Rule):
         ),
         Invalid(
             """
+            class Loss(nn.Module):
+                def forward(self, dist: torch.Tensor, same: torch.Tensor):
+                    return dist[same == 0].min()  # !
+            """,
+        ),
+        Invalid(
+            """
+            class Loss(nn.Module):
+                def forward(self, error: torch.Tensor, valid: torch.Tensor):
+                    return torch.masked_select(error, valid > 0).mean()  # !
+            """,
+        ),
+        Invalid(
+            """
             class Head(nn.Module):
                 def forward(self, scores: torch.Tensor):
                     keep = torch.nonzero(scores > 0.5)  # !
@@ -115,12 +138,7 @@ class SizeReadFromDevice(Rule):
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         advice = ""
         if isinstance(node, ast.Subscript) and file.waits.selects_by_mask(node):
-            advice = (
-                "Only a sum or a mean of it is used: `torch.where(mask, x, 0)` keeps the shape, and the count is "
-                "`mask.sum()`."
-                if REDUCED in file.uses.of(node)
-                else "`torch.where` or a weight of zero keeps the shape fixed."
-            )
+            advice = _selection_advice(node, file)
         elif isinstance(node, ast.Call) and not _counted(node, file):
             advice = _advice(node, file)
         place = often_place(node, file) if advice else None
@@ -151,6 +169,24 @@ def _shrinks_until_empty(node: ast.AST, file: SourceFile) -> bool:
     )
 
 
+def _selection_advice(node: ast.expr, file: SourceFile) -> str:
+    """What to write instead of `x[mask]`; "" where what is done with it needs the selection itself."""
+    reductions = sorted(file.uses.reductions(node))
+    if not reductions:
+        return "`torch.where` or a weight of zero keeps the shape fixed."
+    if any(name not in _NEUTRAL for name in reductions):
+        return ""  # the position of an extreme, a median
+    used = " and ".join(f"`{name}`" for name in reductions)
+    neutral = {_NEUTRAL[name]: name for name in reductions}
+    forms = " and ".join(
+        f"`torch.where(mask, …, {value})`" + (f" for `{name}`" if len(neutral) > 1 else "")
+        for value, name in neutral.items()
+    )
+    count = ", and the count is `mask.sum()`" if _COUNTED.intersection(reductions) else ""
+    of_it = "is" if len(reductions) == 1 else "are"
+    return f"Only the {used} of it {of_it} used: reduce {forms}, which keeps the shape{count}."
+
+
 def _counted(call: ast.Call, file: SourceFile) -> bool:
     """`len(x.nonzero())`, `x.nonzero().numel()`: `count-to-test-any` speaks."""
     parent = file.index.parent(call)
@@ -172,7 +208,9 @@ def _advice(call: ast.Call, file: SourceFile) -> str:
     else:
         leaf = call.func.attr if isinstance(call.func, ast.Attribute) else ""
         tensor = call.func.value if isinstance(call.func, ast.Attribute) else None
-    if leaf not in _SHAPED or tensor is None:
+    if tensor is None or leaf not in (*_SHAPED, "masked_select"):
         return ""
     value = file.values.of(tensor)
-    return _SHAPED[leaf] if value.kind == "tensor" and value.device != "cpu" else ""
+    if value.kind != "tensor" or value.device == "cpu":
+        return ""
+    return _selection_advice(call, file) if leaf == "masked_select" else _SHAPED[leaf]
