@@ -314,7 +314,12 @@ def test_lines_of_code_that_are_too_long_keep_their_bar_or_are_cut_off(review: R
         review.findings[0], span=Span(2, 2), also=(), evidence=(), missed=(Condition.CONFIDENCE,),
         fix=Fix(Safety.SAFE, (Edit(62, 67, "accumulated"),)),
     )  # fmt: skip
-    shown = dataclasses.replace(review, findings=(finding,), sources={"src/train.py": LONG})
+    shown = dataclasses.replace(
+        review,
+        findings=(finding,),
+        sources={"src/train.py": LONG},
+        conditions={Condition.CONFIDENCE: 0.55},
+    )
     text = render("terminal", shown, width=40, explain=True)
     assert (
         "\n  1 │ def train(model, loader, optimiz…\n"
