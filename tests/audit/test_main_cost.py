@@ -17,8 +17,7 @@ def test_a_script_that_measures_a_network_is_no_main_one_beside_a_training(audit
         g.entries for g in audited(files).gaps if g.key == "workers" and str(g.level) == "critical"
     ) == ("main.py",)
     page = {"README.md": "```\npython eval_linear.py\npython train.py\n```\n"}
-    loaded = train()
-    assert critical(audited, {"eval_linear.py": train(workers=""), "train.py": loaded, **page}) == set()
+    assert critical(audited, {"eval_linear.py": train(workers=""), "train.py": train(), **page}) == set()
     assert critical(audited, {"linear_layers_train.py": train(workers="")}) == {"workers"}
 
 
