@@ -34,7 +34,7 @@ class Advice:
 
 ADVICE: dict[str, Advice] = {
     "precision": Advice(
-        Level.CRITICAL,
+        Level.MODERATE,
         'Run the forward pass and the loss under `torch.autocast("cuda", dtype=torch.bfloat16)`, or switch on the option of '
         "the framework (`bf16`, `precision`), and compare the losses of a short run.",
         "the GPU is older than Volta, the network is small, or the numerics need float32",

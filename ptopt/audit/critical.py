@@ -1,7 +1,8 @@
 """What may be called critical: what is known to make most of the cost of a training that the repository is there for.
 
 A consultant calls something critical where the run that is documented certainly meets it, on each step or item, in a training that is
-neither small nor one example of many. All else may be true and worth an hour; it is moderate.
+neither small nor one example of many. All else may be true and worth an hour; it is moderate. So is float32: whether a training works in half
+precision shows in the values of its tensors, and not in its code (masks of -1e9, geometry, losses near zero).
 """
 
 from __future__ import annotations
@@ -9,9 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ptopt.audit.halfprecision import may_be_critical
-from ptopt.audit.measures.convolutions import ONLY_PATCHES
-from ptopt.audit.values import EntryPoint, Measure, Sign, State
+from ptopt.audit.values import EntryPoint, Measure, Sign
 from ptopt.findings import Finding
 from ptopt.pathkind import is_notebook, path_kind
 
@@ -21,8 +20,6 @@ _COSTLY = frozenset(
     {"anomaly-detection-on", "blocking-launches", "synchronous-save-every-step", "loader-rebuilt-in-loop", "file-read-per-item",
      "float16-on-cpu"}
 )  # fmt: skip
-# Those that do so where the network is large.
-_COSTLY_IF_LARGE = frozenset({"full-precision-training", "trainer-in-full-precision"})
 _FEW = 4  # scripts, of which each may be the one that matters
 _MANY = 8  # scripts: a collection, in which only one at the top is the main one
 _ALIKE = 3  # scripts of one name in folders of their own: a collection, too
@@ -72,44 +69,20 @@ def is_main(entry: EntryPoint, entries: Sequence[EntryPoint]) -> bool:
 
 
 def is_measure_critical(key: str, entry: EntryPoint, entries: Sequence[EntryPoint]) -> bool:
-    """Does a measure that is off in a script surely cost most of its run?"""
-    measure = _measure(entry, key)
+    """Does a measure that is off in a script surely cost most of its run? Workers do, where each item is decoded."""
+    measure = _measure(entry, key) if key == "workers" else None
     if measure is None or Sign.SMALL in entry.signs or not is_main(entry, entries):
         return False
     # A model has read what the words stand for.
-    if key == "precision":
-        return (
-            is_large(entry) and may_be_critical(entry) and (measure.by_model or Sign.HALF not in entry.signs)
-        )
-    if key == "workers":
-        return (
-            Sign.DECODES in entry.signs
-            and not _outweighs_decoding(entry)
-            and (measure.by_model or _NO_WORKERS.search(measure.detail) is not None)
-        )
-    return False
+    off = measure.by_model or _NO_WORKERS.search(measure.detail) is not None
+    return off and Sign.DECODES in entry.signs and not _outweighs_decoding(entry)
 
 
 def is_finding_critical(finding: Finding, entries: Sequence[EntryPoint]) -> bool:
     """Does a main script run the line, and does it cost so much there?"""
-    if finding.name not in _COSTLY | _COSTLY_IF_LARGE:
-        return False
-    return any(
-        (finding.name in _COSTLY or (is_large(entry) and may_be_critical(entry)))
-        and is_main(entry, entries)
-        and _runs(entry, finding)
-        for entry in entries
+    return finding.name in _COSTLY and any(
+        is_main(entry, entries) and _runs(entry, finding) for entry in entries
     )
-
-
-def is_large(entry: EntryPoint) -> bool:
-    """Does the script train a network of pictures or a published transformer, of which nothing says that it is small?"""
-    if Sign.SMALL in entry.signs:
-        return False
-    if Sign.PICTURES in entry.signs and Sign.TINY_PICTURES not in entry.signs and reads_images(entry):
-        return True
-    # A transformer that is trained from nothing is often a study of some layers.
-    return (entry.framework == "TRL" or Sign.PRETRAINED in entry.signs) and Sign.SOUND not in entry.signs
 
 
 def _outweighs_decoding(entry: EntryPoint) -> bool:
@@ -119,12 +92,6 @@ def _outweighs_decoding(entry: EntryPoint) -> bool:
     if entry.framework in ("transformers", "TRL") or Sign.PRETRAINED in entry.signs:
         return True
     return Sign.MAKES_PICTURES in entry.signs and Sign.FEEDS_ALL not in entry.signs
-
-
-def reads_images(entry: EntryPoint) -> bool:
-    """Does the network convolve, or cut an image into patches?"""
-    measure = _measure(entry, "channels_last")
-    return measure is not None and (measure.state in (State.ON, State.OFF) or measure.detail == ONLY_PATCHES)
 
 
 def _runs(entry: EntryPoint, finding: Finding) -> bool:

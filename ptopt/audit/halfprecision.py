@@ -7,18 +7,6 @@ from collections.abc import Sequence
 from ptopt.audit.values import EntryPoint, Kind, Place
 from ptopt.project.facts import ProjectFacts
 
-# It does not pay, or not before something larger is changed.
-_WEIGHS_LESS = frozenset(
-    {
-        Kind.THREADS,
-        Kind.FLOAT32,
-        Kind.OF_REGISTRY,
-        Kind.ENGINE,
-        Kind.GRADIENT_PENALTY,
-        Kind.OLD_TORCH,
-        Kind.NO_TENSOR_CORES,
-    }
-)
 _FAST_BFLOAT16 = "2.0"  # of torch: before it cuDNN is not used for convolutions in bfloat16 by default
 _FORM_BFLOAT16 = '`torch.autocast("cuda", dtype=torch.bfloat16)`'
 _FORM_FLOAT16 = '`torch.autocast("cuda", dtype=torch.float16)` and step through a `GradScaler`'
@@ -58,11 +46,6 @@ _PLURAL = (
     (" runs the steps in a way of its own", " run the steps in ways of their own"), ("as it documents", "as they document"),
 )  # fmt: skip
 _MOST_PATHS = 3
-
-
-def may_be_critical(entry: EntryPoint) -> bool:
-    """Does the advice hold for the training as it stands, up to a line or two?"""
-    return all(obstacle.kind not in _WEIGHS_LESS for obstacle in entry.obstacles)
 
 
 def precision_action(action: str, entries: Sequence[EntryPoint], facts: ProjectFacts) -> str:

@@ -72,11 +72,7 @@ class Sign(enum.Enum):
     """What the code of a script, and what is written about it, tells of the cost of its training."""
 
     SMALL = "words say that the network is small, that the numerics need float32, or that a simulator takes the time"
-    HALF = "it, or a command that starts it, speaks of half precision"
-    PICTURES = "it reads or makes pictures"
-    SOUND = "it reads or makes sound"
     DECODES = "each item of its datasets is decoded from a file when it is asked for"
-    TINY_PICTURES = "its pictures have some 32 pixels a side"
     MAKES_PICTURES = "its network makes pictures, adversarially or by diffusion"
     FEEDS_ALL = "one process loads for all GPUs (`DataParallel`)"
     PRETRAINED = "it loads a network of transformers or diffusers with its weights"
