@@ -13,6 +13,7 @@ import pytest
 
 from ptopt.audit.live import Live
 from ptopt.audit.modules import Modules
+from ptopt.audit.summaries import Summaries
 from ptopt.change import whole_file
 from ptopt.config import Config
 from ptopt.findings import Review
@@ -201,9 +202,8 @@ def test_an_audit_looks_through_what_runs_once_for_all_names() -> None:
     modules = Modules({"a.py": text})
     start = modules.parse("a.py")
     assert start is not None
-    live = Live(modules, start, {})
-    live._units, live._listed = Units(live._units), 0
-    live._callers.clear()
+    live = Live(modules, start, Summaries(modules))
+    live._units = Units(live._units)
     assert [ast.unparse(call) for _, call in live.calls_of(frozenset({"step"}))] == ["step()"]
     looked_at.clear()
     assert [ast.unparse(call) for _, call in live.calls_of(frozenset({"stop"}))] == ["stop()"]

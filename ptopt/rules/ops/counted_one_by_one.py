@@ -142,7 +142,7 @@ class CountedOneByOne(Rule):
             return
         if not _is_array(base, file) or names_in(base) & bound or _short(loop):
             return
-        if not _is_one_number(node.value, loop, file):
+        if not _is_one_number(node.value, file):
             return  # whole rows, which the addition takes at once
         counter = is_range(loop.iter) and all(
             isinstance(e, ast.Name) and e.id in names_in(loop.target) for e in entries
@@ -205,14 +205,15 @@ def _counts(entry: ast.expr, node: ast.AST, file: SourceFile) -> bool:
     return False
 
 
-def _is_one_number(value: ast.expr, loop: ast.For, file: SourceFile) -> bool:
-    """Is one number added: a constant, what Python holds as one, or the entry of a counted loop?"""
+def _is_one_number(value: ast.expr, file: SourceFile) -> bool:
+    """Is one number added: a constant, what Python holds as one, or the entry that the counters of the loops name?"""
     if isinstance(value, ast.UnaryOp):
         value = value.operand
     if isinstance(value, ast.Constant) or file.values.of(value).kind in ("scalar", "number"):
         return True
-    if isinstance(value, ast.Subscript) and is_range(loop.iter):
-        return isinstance(value.slice, ast.Name) and value.slice.id in names_in(loop.target)
+    if isinstance(value, ast.Subscript):
+        entries = value.slice.elts if isinstance(value.slice, ast.Tuple) else [value.slice]
+        return all(_counts(entry, value, file) for entry in entries)
     return isinstance(value, ast.Call) and called_name(value) in ("item", "float", "int")
 
 
