@@ -190,8 +190,8 @@ def _said_before(finding: Finding, ranked: Iterable[Finding]) -> Finding | None:
     for other in ranked:
         if other is finding:
             break
-        pairs = {_LACKS.get(finding.name, "") == other.name, _LACKS.get(other.name, "") == finding.name}
-        if True in pairs and _overlap(other.span, finding.span):
+        alike = _LACKS.get(finding.name) == other.name or _LACKS.get(other.name) == finding.name
+        if alike and _overlap(other.span, finding.span):
             return other
     return None
 
