@@ -37,7 +37,7 @@ ADVICE: dict[str, Advice] = {
         Level.MODERATE,
         'Run the forward pass and the loss under `torch.autocast("cuda", dtype=torch.bfloat16)`, or switch on the option of '
         "the framework (`bf16`, `precision`), and compare the losses of a short run.",
-        "the GPU is older than Volta, the network is small, or the numerics need float32",
+        "the GPU is older than Volta (for bfloat16: than Ampere), the network is small, or the numerics need float32",
         2, "an hour, and a short run to compare the losses", "forward and backward pass",
         "torch.autocast",
         "Run the forward pass and the loss under `torch.cuda.amp.autocast()` and step through a `torch.cuda.amp.GradScaler`, or switch on "

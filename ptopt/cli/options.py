@@ -108,8 +108,9 @@ def settings_options(command: Callable[..., None]) -> Callable[..., None]:
     )  # fmt: skip
     @click.option("--all-paths", is_flag=True, help="Review tests, examples, demos and the like too.")
     @click.option(
-        "--exit-code", is_flag=True, help="Exit with 1 when there are findings, or files that do not parse."
-    )
+        "--exit-code", is_flag=True,
+        help="Exit with 1 when there are findings (in an audit: critical or moderate ones), or files that do not parse.",
+    )  # fmt: skip
     @functools.wraps(command)
     def wrapped(
         config: Path | None,
