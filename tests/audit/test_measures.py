@@ -215,6 +215,21 @@ def test_attention_by_hand_through_steps(audited: Auditor, scores: str) -> None:
     assert (found.state, found.detail) == (OFF, "computed in steps in `attend`")
 
 
+def test_soft_targets_of_a_contrastive_loss_are_no_attention(audited: Auditor) -> None:
+    code = """def contrast(images, texts, queue, attention_mask, alpha):
+    texts = encode(texts, attention_mask)
+    sim_i2t = images @ queue
+    sim_t2i = texts @ queue
+    sim_targets = torch.zeros_like(sim_i2t)
+    targets = alpha * F.softmax(sim_i2t, dim=1) + (1 - alpha) * sim_targets
+    loss = -torch.sum(F.log_softmax(sim_t2i, dim=1) * targets, dim=1).mean()
+    chances = F.softmax(sim_t2i[:, :8], dim=1)
+    hardest = torch.multinomial(chances[0], 1)
+    return loss, hardest"""
+    step = "        loss, _ = contrast(x, x, x, x, 0.4)"
+    assert measure(audited, "attention", script(after=code, step=step)).state is not OFF
+
+
 def test_attention_by_hand(audited: Auditor) -> None:
     code = script(
         after="def attend(q, k, v):\n    attn = torch.softmax(q @ k.transpose(-2, -1), dim=-1)\n    return attn @ v",

@@ -46,6 +46,7 @@ _OF_DIFFUSERS = re.compile(
 _PROCESSORS = re.compile(r"^(set_(attn_)?processor|\w*AttnProcessor)$")
 _SCORES = re.compile(r"@|matmul\(|\bbmm\(|einsum\(")
 _NAMED = re.compile(r"attn|attention|query|\bq\b|\bsim\b|dots", re.I)
+_REDUCED = re.compile(r"\b(sum|mean|loss|cross_entropy|multinomial|argmax|topk)\b", re.I)
 _FUSED_NAMES = ("sdpa", "flash_attention_2", "flash_attention_3", "flex_attention")
 
 
@@ -112,7 +113,12 @@ def _by_hand(setup: Setup) -> Iterator[Candidate]:
         text = module.file.source(function)
         name = f"{function.name} {getattr(module.file.index.class_of(call), 'name', '')}"
         named = _NAMED.search(name) or len(_NAMED.findall(text)) >= 2
-        if named and len(_SCORES.findall(text)) >= 2 and _is_of_a_product(module, call, function):
+        if (
+            named
+            and len(_SCORES.findall(text)) >= 2
+            and _is_of_a_product(module, call, function)
+            and _goes_into_a_product(module, call, function)
+        ):
             candidate = setup.site(module, call, f"computed in steps in `{function.name}`")
             if candidate.value.truth is not False:
                 yield candidate
@@ -139,6 +145,29 @@ def _is_of_a_product(module: Module, softmax: ast.Call, function: FunctionNode) 
         made = [node for node, given in steps if node not in seen and not names.isdisjoint(given)]
         seen.update(made)
         expressions += (node.value for node in made if node.value is not None)
+    return False
+
+
+def _goes_into_a_product(module: Module, softmax: ast.Call, function: FunctionNode) -> bool:
+    """Are the weights multiplied by values, or returned or kept for somebody who does? Targets of a loss and chances are not."""
+    weights: frozenset[str] = frozenset()
+    steps = (
+        n
+        for n in ast.walk(function)
+        if isinstance(n, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.Return))
+    )
+    for node in sorted(steps, key=lambda step: step.lineno):
+        own = any(each is softmax for each in ast.walk(node))
+        if not own and weights.isdisjoint(_names(node)):
+            continue
+        source = module.file.source(node)
+        if _SCORES.search(source.replace(module.file.source(softmax), "")) or isinstance(node, ast.Return):
+            return True
+        if isinstance(node, (ast.Assign, ast.AnnAssign)) and not _REDUCED.search(source):
+            targets = _targets(node)
+            if any(isinstance(target, (ast.Attribute, ast.Subscript)) for target in targets):
+                return True
+            weights |= _names(*targets)
     return False
 
 
