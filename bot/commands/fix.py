@@ -109,7 +109,7 @@ def _next_step(results: Iterable[SafeFixes]) -> str:
     if not any(item.assuming for item in results):
         return ""
     return (
-        "\n\nWhere an assumption holds: *Commit suggestion*, if the comment has one, or `ptopt fix --unsafe FILE` on the command "
+        "\n\nWhere an assumption holds: `Commit suggestion`, if the comment has one, or `ptopt fix --unsafe FILE` on the command "
         "line, which applies all fixes of the file."
     )
 

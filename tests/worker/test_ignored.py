@@ -104,5 +104,5 @@ def test_fixes_that_assume_something_have_a_next_step(service: Service, pull: Pu
     pull.reply("dev", on(pull, "PTO401"), "/ptopt fix")
     service.catch_up()
     assumes, unfixable = (c.body for c in pull.review_comments if "Nothing was committed" in c.body)
-    assert "Where an assumption holds: *Commit suggestion*" in assumes and "ptopt fix --unsafe" in assumes
+    assert "Where an assumption holds: `Commit suggestion`" in assumes and "ptopt fix --unsafe" in assumes
     assert "assumption holds" not in unfixable

@@ -302,7 +302,7 @@ def test_fix_commits_what_is_safe(world: World) -> None:
         "Not fixed:\n\n"
         "- `train.py` PTO101 item-every-step: its fix assumes that `total` becomes a tensor: read it with `.item()` "
         "where it is reported\n\n"
-        "Where an assumption holds: *Commit suggestion*, if the comment has one, or `ptopt fix --unsafe FILE` on the command "
+        "Where an assumption holds: `Commit suggestion`, if the comment has one, or `ptopt fix --unsafe FILE` on the command "
         "line, which applies all fixes of the file.\n"
     )
     assert world.repo.git.read_commit(commit).message.rstrip() == (
