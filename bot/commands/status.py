@@ -46,10 +46,10 @@ def _findings(call: Call) -> str:
         for one in call.posted
         if not call.state.ignored.isdisjoint({one.rule, one.fingerprint})
     }
-    heard = [thread for thread in ours if thread.comments[0][0] not in ignored]
-    left = sum(not thread.resolved for thread in heard)
-    apart = f", {len(ours) - len(heard):,} ignored" if len(heard) < len(ours) else ""
-    return f"Findings: {left:,} open, {len(heard) - left:,} resolved{apart}."
+    counted = [thread for thread in ours if thread.comments[0][0] not in ignored]
+    left = sum(not thread.resolved for thread in counted)
+    apart = f", {len(ours) - len(counted):,} ignored" if len(counted) < len(ours) else ""
+    return f"Findings: {left:,} open, {len(counted) - left:,} resolved{apart}."
 
 
 def _in_force(call: Call) -> Iterator[str]:

@@ -155,8 +155,8 @@ class _Posting:
         if self._reviews:
             return later(self._review, head, new, refused)
         reported = {*self._reported(), *(f.fingerprint for f in new if f not in refused)}
-        untold = [f for f in self._findings if f.fingerprint not in reported]
-        return summary(self._review, untold, body_markers(head, refused), ignoring=self._options.ignoring)
+        unreported = [f for f in self._findings if f.fingerprint not in reported]
+        return summary(self._review, unreported, body_markers(head, refused), ignoring=self._options.ignoring)
 
     def _submit(self, review: ReviewDraft) -> PostedReview:
         self._before_write()
@@ -195,13 +195,13 @@ class _Posting:
         first = self._reviews[0]
         reported = self._reported()
         refused = {*self._refused_now, *_refused(self._reviews)}
-        untold = [
+        unreported = [
             f
             for f in self._findings
             if f.fingerprint not in reported
             and (f.fingerprint in refused or draft(self._review, self._change, f) is None)
         ]
-        body = summary(self._review, untold, markers.read(first.body), ignoring=self._options.ignoring)
+        body = summary(self._review, unreported, markers.read(first.body), ignoring=self._options.ignoring)
         if not sticky.same_text(first.body, body):
             self._before_write()
             self._github.edit_review(self._pull.repo, self._pull.number, first.id, body)
