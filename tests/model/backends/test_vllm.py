@@ -47,6 +47,7 @@ pytestmark = [pytest.mark.model, pytest.mark.slow]
 
 NOISE = 0.5  # of log-odds: bf16 logits come in steps of 1/8, an adapter is merged here and beside the weights there
 REGIONS = 50
+PATIENCE = 900.0  # seconds for one request of many prompts: two cores are shared with other tests
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +130,7 @@ class Counting:
 def test_a_general_model_without_an_adapter(server: VLLMServer, tmp_path: Path) -> None:
     """Judging by chat, advising, and a calibration that leaves a model of this size silent."""
     shown = [Example("item-every-step", "total += loss.item()\n", True)]
-    one = OpenAIBackend(server.url, "base", timeout=240.0)
+    one = OpenAIBackend(server.url, "base", timeout=PATIENCE)
     with closing(GeneralBackend(one, shown)) as backend:
         first, second = backend.score([judge(1), judge(2)])
         assert backend.score([judge(1)]) == [pytest.approx(first, abs=NOISE)]
@@ -146,7 +147,7 @@ def test_a_general_model_without_an_adapter(server: VLLMServer, tmp_path: Path) 
         (folder / f"{split}.jsonl").write_text("".join(f"{sample.to_json()}\n" for sample in some))
     place = tmp_path / "base.json"
     given = ["--model-server", server.url, "--model", "base", "--data", str(tmp_path), "--out", str(place)]
-    done = CliRunner().invoke(main, ["calibrate", *given, "--advised", "0", "--timeout", "240"])
+    done = CliRunner().invoke(main, ["calibrate", *given, "--advised", "0", "--timeout", f"{PATIENCE:g}"])
     assert done.exit_code == 0, done.output
     assert "The model stays silent" in done.output
     assert General.from_json(place.read_text()).calibration.silent
@@ -156,7 +157,7 @@ def test_the_life_of_a_server(
     server: VLLMServer, base_model: Path, make_adapter: Callable[..., Path], opened: ExitStack
 ) -> None:
     def serve(folder: Path) -> OpenModel:
-        model = open_model(str(folder), server=server.url, timeout=120.0)
+        model = open_model(str(folder), server=server.url, timeout=PATIENCE)
         opened.callback(model.backend.close)
         return model
 
@@ -178,7 +179,7 @@ def test_the_life_of_a_server(
         local.close()
 
     # The same weights say the same here and there; the schema is kept.
-    plain = client("base", timeout=120.0)
+    plain = client("base", timeout=PATIENCE)
     assert flat(plain.score(prompts)) == pytest.approx(expected["base"], abs=NOISE)
     jsonschema = pytest.importorskip("jsonschema")
     jsonschema.validate(json.loads(plain.complete([advise(128, SHORT)])[0]), SHORT)
@@ -207,7 +208,7 @@ def test_the_life_of_a_server(
     assert review.model.adapter == read_adapter(second).content
 
     # The server dies in the middle of one: it goes out from the rules, and says so.
-    third = client(names[1], timeout=20.0, attempts=2)
+    third = client(names[1], timeout=PATIENCE, attempts=2)
     counting = Counting(third, server.kill)
     lost = review_of_fifty_regions(Advisor(counting, FIT, adapter=two.adapter))
     assert counting.received == REGIONS // 2
