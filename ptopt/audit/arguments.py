@@ -241,6 +241,6 @@ def lightning_argument(setup: Setup, name: str, default: Any) -> Value:
             return field
         for target in setup.configured.targets:
             if str(target.value).endswith(".Trainer"):
-                found = setup.configured.under((*target.keys[:-1], name))
+                found = setup.configured.beside(target, name)
                 return (agreed(found) if found else None) or replace(absent, place=target.place)
     return keyword_value(setup, calls, name, absent)

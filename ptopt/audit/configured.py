@@ -104,6 +104,14 @@ class Configured:
         exact = [s for s in found if len(keys) > 1 and s.keys[-2:] == keys[-2:]]
         return exact or found
 
+    def beside(self, target: Setting, name: str) -> list[Setting]:
+        """The settings of this name in the part that has `target`; where no part is around it, in its file."""
+        if len(target.keys) > 1:
+            return self.under((*target.keys[:-1], name)) or []
+        return [
+            s for s in self._by_key.get(name, []) if len(s.keys) == 1 and s.place.path == target.place.path
+        ]
+
     def under(self, keys: tuple[str, ...]) -> list[Setting] | None:
         """The settings of this name in the part that is named before it; None where no file has such a part."""
         found = [s for s in self._by_key.get(keys[-1], []) if s.keys[-2:] == keys[-2:]]

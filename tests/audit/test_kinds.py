@@ -276,6 +276,21 @@ def test_what_hydra_composes_by_default(audited: Auditor) -> None:
     assert row(audited, HYDRA, "monitoring").state is OFF
 
 
+def test_a_configuration_that_is_one_object(audited: Auditor) -> None:
+    """A file with `_target_` at its root, in a folder that nothing names as a part."""
+    train = HYDRA["train.py"].replace('config_path="conf", config_name="main"', 'config_path="conf/trainer"')
+    files = {
+        **HYDRA,
+        "train.py": train,
+        "conf/main.yaml": "seed: 1\n",
+        "conf/trainer/other.yaml": "precision: 16\n",
+    }
+    for name in ("base", "gpu"):
+        files[f"conf/trainer/{name}.yaml"] = HYDRA["conf/trainer/base.yaml"]
+    found = row(audited, files, "precision")
+    assert (found.state, found.evidence[0].path) == (OFF, "conf/trainer/base.yaml")
+
+
 def test_a_training_that_only_other_scripts_start(audited: Auditor) -> None:
     files = {"core.py": TRAINER, "fast.py": "from core import main\nif __name__ == '__main__':\n    main()\n"}
     assert {e.path for e in audited(files).entries} == {"core.py", "fast.py"}

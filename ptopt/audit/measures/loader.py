@@ -291,7 +291,7 @@ def _configured(setup: Setup, name: str, default: Any) -> list[Value]:
         last = str(target.value).rpartition(".")[2]
         if not _LOADER.match(last) or _EVAL.search(".".join(target.keys[:-1])):
             continue
-        given = setup.configured.under((*target.keys[:-1], name))
+        given = setup.configured.beside(target, name)
         absent = Value(True, default, "the default of `DataLoader`", target.place)
         values.append((agreed(given) if given else None) or absent)
     return values

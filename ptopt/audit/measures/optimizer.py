@@ -172,7 +172,7 @@ def _configured(setup: Setup) -> Iterator[Candidate]:
         name = str(target.value)
         if not _TORCH.match(name):
             continue
-        given = setup.configured.under((*target.keys[:-1], "fused"))
+        given = setup.configured.beside(target, "fused")
         value = (agreed(given) if given else None) or _by_default(setup)
         yield Candidate(value, target.place, f"`fused` of `{name.rpartition('.')[2]}`")
 
