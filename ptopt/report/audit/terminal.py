@@ -16,6 +16,7 @@ from ptopt.report.audit.cells import in_cells
 from ptopt.report.audit.text import (
     HEADINGS,
     NO_FIGURE,
+    PRIORITY,
     SYMBOLS,
     alike,
     in_brief,
@@ -28,6 +29,7 @@ from ptopt.report.audit.text import (
     stands,
     started,
     static_row,
+    why,
 )
 from ptopt.report.bullets import bullet
 from ptopt.report.gains import gain_line
@@ -77,6 +79,8 @@ class _Page:
     def parts(self, audit: Audit) -> Iterator[RenderableType]:
         yield Text(f"Training audit of {one_line(audit.name)}", "bold")
         yield Text(f"{outcome(audit)}.")
+        if audit.gaps or audit.findings:
+            yield Text(f"{PRIORITY}.", "dim")
         if audit.model is not None:
             yield Text(f"{one_line(reading(audit))}.", "dim")
         groups = alike(audit.entries)
@@ -161,7 +165,7 @@ class _Page:
         head = Text.assemble(
             (self._place(stands(weighed)), "bold"),
             f"  {finding.rule} {one_line(finding.name)}",
-            (f"  {weighed.reason}", "dim"),
+            (f"  {why(weighed)}", "dim"),
         )
         lines: list[RenderableType] = [head, _indented(Text(one_line(finding.message)))]
         if weighed.also:
