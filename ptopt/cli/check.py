@@ -23,7 +23,7 @@ from ptopt.cli.options import (
     paths_options,
     settings_options,
 )
-from ptopt.cli.output import fixed_rules, limited, path_from_here, report, write
+from ptopt.cli.output import fixed_rules, limited, path_from_here, report, say, write
 from ptopt.cli.profile import Kept, profile_option, runs_in, weighed_with
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def _write_baseline(paths: Sequence[Path], place: Path, settings: Settings) -> N
         neighbours=neighbours_in(root),
     ).findings  # fmt: skip
     place.write_text(as_baseline(found), encoding="utf-8")
-    click.echo(
+    say(
         f"{count(places_of(found), 'place')} written to {place}; `ptopt check --baseline {place}` reports new ones."
     )
 
@@ -165,7 +165,7 @@ def _add_suppressions(
     several = sum(len(result.fixed) for result in done)
     named = f"{count(several, 'finding')} at " if several > number else ""  # the lines above count these
     rest = f"; {count(len(left), 'place')} left, where a comment cannot stand" if left else ""
-    click.echo(
+    say(
         f"Suppressed {named}{count(number, 'place')} in {count(len(done), 'file')}{rest}{':' if left else '.'}"
     )
     for line in left:

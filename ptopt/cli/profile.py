@@ -12,7 +12,7 @@ import click
 from ptopt.cli.files import stream
 from ptopt.cli.group import user_errors
 from ptopt.cli.options import Settings
-from ptopt.cli.output import colored, width, write
+from ptopt.cli.output import colored, say, width, write
 
 if TYPE_CHECKING:
     from ptopt.change import ChangedFile
@@ -144,7 +144,7 @@ def weighed_with(
         return review
     for run in runs:
         if not named_lines(run, kept.texts):
-            click.echo(
+            say(
                 f"{visible(run.name)}: names no line of the files under review; is it of another program?",
                 err=True,
             )

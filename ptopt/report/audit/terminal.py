@@ -33,7 +33,7 @@ from ptopt.report.audit.text import (
 )
 from ptopt.report.bullets import bullet
 from ptopt.report.gains import gain_line
-from ptopt.report.text import count, one_line
+from ptopt.report.text import PROSE, count, one_line
 from ptopt.report.unbroken import Unbroken
 
 _STYLE = {State.ON: "green", State.OFF: "red", State.UNKNOWN: "yellow", State.NOT_APPLICABLE: "dim"}
@@ -46,7 +46,9 @@ _NARROWEST = 24  # columns of what is said of a row
 
 
 def render(audit: Audit, width: int, color: bool) -> str:
+    """In at most so many columns: a wider terminal leaves the others free, as all of it is prose."""
     audit = in_cells(audit)
+    width = min(width, PROSE)
     out = io.StringIO()
     console = Console(file=out, width=width, force_terminal=color, no_color=not color, highlight=False)
     unbroken = Unbroken()

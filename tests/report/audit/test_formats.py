@@ -365,6 +365,13 @@ def test_paths_of_the_table_stay_in_one_piece() -> None:
     assert shown.count(f"{place}\n") >= len(rows)
 
 
+def test_a_wide_terminal_makes_no_longer_lines() -> None:
+    words = "plain words of a row that take more than one line"
+    lines = render("terminal", audit_of(words), width=200).splitlines()
+    assert 90 < max(map(len, lines)) <= 100
+    assert lines == render("terminal", audit_of(words), width=100).splitlines()
+
+
 def test_in_few_columns_a_row_stands_above_what_is_said_of_it() -> None:
     words = "plain words of a row that take more than one line"
     shown = render("terminal", audit_of(words), width=40)
