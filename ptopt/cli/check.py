@@ -14,6 +14,7 @@ from ptopt.cli.fix import fix_before_check
 from ptopt.cli.model import review_with
 from ptopt.cli.options import (
     ModelChoice,
+    NewFile,
     Output,
     Settings,
     Stdin,
@@ -39,7 +40,7 @@ _REASON = "not reviewed yet"  # of a suppression that `--add-suppressions` write
 @paths_options
 @baseline_option("Report only what this file does not list.")
 @click.option(
-    "--write-baseline", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False),
+    "--write-baseline", metavar="FILE", type=NewFile(),
     help="Write what is found to this file, for --baseline.",
 )  # fmt: skip
 @click.option(

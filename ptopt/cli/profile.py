@@ -11,7 +11,7 @@ import click
 
 from ptopt.cli.files import stream
 from ptopt.cli.group import user_errors
-from ptopt.cli.options import Settings
+from ptopt.cli.options import NewFile, Settings
 from ptopt.cli.output import colored, say, width, write
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def profile_option(command: Callable[..., None]) -> Callable[..., None]:
     help="Files or folders of the code that ran: names its lines, and reviews the files that the trace names.",
 )  # fmt: skip
 @click.option("--format", "format_", type=click.Choice(_FORMATS), default="terminal", show_default=True)
-@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file.")
+@click.option("--output", type=NewFile(), help="Write to this file.")
 @click.option(
     "--top", type=click.IntRange(min=1, max=100), default=10, show_default=True, help="Rows of each table."
 )
