@@ -13,7 +13,7 @@ from ptopt.cli.output import colored, width, write
 from ptopt.cli.settings import load
 
 
-@click.command(short_help="Say what training scripts use, what they lack, and a plan.")
+@click.command(short_help="Audit training scripts: what they use, what is missing, a plan.")
 @click.argument("path", type=click.Path(path_type=Path), default=".")
 @click.option(
     "--format", "format_", type=click.Choice(("terminal", "markdown", "json", "html")), default="terminal",

@@ -52,7 +52,7 @@ def profile_option(command: Callable[..., None]) -> Callable[..., None]:
 def profile(
     traces: Sequence[Path], code: Sequence[Path], format_: str, output: Path | None, top: int
 ) -> None:
-    """Say where the time of a run went, and what to change first.
+    """Show where the time of a run went, and what to change first.
 
     TRACE is what torch.profiler, torch.cuda.memory._dump_snapshot or `nsys export --type sqlite` wrote.
     """
