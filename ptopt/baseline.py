@@ -26,12 +26,22 @@ def as_baseline(findings: Iterable[Finding]) -> str:
     return f'{{\n  "version": {_VERSION},\n  "findings": [{body}{chr(10) + "  " if lines else ""}]\n}}\n'
 
 
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise BaselineError(
+            f"{path}: no such file; write it with `ptopt check --write-baseline {path}`"
+        ) from None
+
+
 def read_baseline(path: Path | None) -> frozenset[str]:
     """The fingerprints in the file; none without one. Raises `BaselineError` and `OSError`."""
     if path is None:
         return frozenset()
+    content = _content(path)
     try:
-        data = json.loads(path.read_bytes())
+        data = json.loads(content)
         found = frozenset(entry["fingerprint"] for entry in data["findings"])
         if data["version"] == _VERSION and all(isinstance(text, str) for text in found):
             return found

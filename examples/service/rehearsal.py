@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import secrets
 import shlex
-import signal
 import sys
 from pathlib import Path
 
 import click
 
-from examples.service.running import TITLE, Stopped, database, repository, service, workplace
+from examples.service.running import TITLE, database, repository, service, workplace
 
 _OWNER = "octocat"
 # They may write, too: what one person thinks makes no rule quiet.
@@ -20,15 +19,6 @@ _POLL = 2  # seconds between two looks for reactions, of which GitHub sends noth
 
 
 def rehearse(port: int, github_port: int) -> None:
-    """Ctrl-C is how it ends, so that it is no failure, which make would report."""
-    try:
-        _rehearse(port, github_port)
-    except Stopped as stopped:
-        if stopped.code != 128 + signal.SIGINT:
-            raise
-
-
-def _rehearse(port: int, github_port: int) -> None:
     with workplace(github_port) as (folder, github):
         repo, changed = repository(github, folder, _OWNER, installed=False)
         for login in _OTHERS:

@@ -63,7 +63,7 @@ class Service:
 
 
 class Stopped(SystemExit):
-    """Somebody stops the demonstration. Its code is that of a program which a signal ended."""
+    """Somebody stops the demonstration: with status 0 by Ctrl-C, for which make would report any other as an error."""
 
 
 @contextmanager
@@ -75,7 +75,7 @@ def workplace(github_port: int) -> Iterator[tuple[Path, FakeGitHub]]:
 
     def stop(number: int, frame: FrameType | None) -> None:
         _ignore_signals()
-        raise Stopped(128 + number)
+        raise Stopped(0 if number == signal.SIGINT else 128 + number)
 
     before = {number: signal.signal(number, stop) for number in _SIGNALS}
     try:
@@ -86,6 +86,10 @@ def workplace(github_port: int) -> Iterator[tuple[Path, FakeGitHub]]:
             tempfile.tempdir = str(folder)
             yield folder, stack.enter_context(_github(github_port))
             _ignore_signals()
+    except Stopped as stopped:
+        if not stopped.code:  # otherwise the terminal may be gone
+            click.echo("\nStopped. Nothing is left behind.")
+        raise
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

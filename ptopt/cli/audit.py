@@ -8,18 +8,18 @@ import click
 
 from ptopt.cli.files import root_of
 from ptopt.cli.model import audit_reader
-from ptopt.cli.options import ModelChoice, Settings, settings_options
+from ptopt.cli.options import ModelChoice, NewFile, Settings, settings_options
 from ptopt.cli.output import colored, width, write
 from ptopt.cli.settings import load
 
 
-@click.command(short_help="Say what training scripts use, what they lack, and a plan.")
+@click.command(short_help="Audit training scripts: what they use, what is missing, a plan.")
 @click.argument("path", type=click.Path(path_type=Path), default=".")
 @click.option(
     "--format", "format_", type=click.Choice(("terminal", "markdown", "json", "html")), default="terminal",
     show_default=True,
 )  # fmt: skip
-@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file.")
+@click.option("--output", type=NewFile(), help="Write to this file.")
 @click.option(
     "--model", metavar="NAME",
     help="Have this model check the tables against the code: a name that --model-server serves, or a file of `training calibrate`.",

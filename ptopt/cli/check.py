@@ -14,6 +14,7 @@ from ptopt.cli.fix import fix_before_check
 from ptopt.cli.model import review_with
 from ptopt.cli.options import (
     ModelChoice,
+    NewFile,
     Output,
     Settings,
     Stdin,
@@ -23,7 +24,7 @@ from ptopt.cli.options import (
     paths_options,
     settings_options,
 )
-from ptopt.cli.output import fixed_rules, limited, path_from_here, report, write
+from ptopt.cli.output import fixed_rules, limited, path_from_here, report, say, write
 from ptopt.cli.profile import Kept, profile_option, runs_in, weighed_with
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ _REASON = "not reviewed yet"  # of a suppression that `--add-suppressions` write
 @paths_options
 @baseline_option("Report only what this file does not list.")
 @click.option(
-    "--write-baseline", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False),
+    "--write-baseline", metavar="FILE", type=NewFile(),
     help="Write what is found to this file, for --baseline.",
 )  # fmt: skip
 @click.option(
@@ -124,7 +125,7 @@ def _write_baseline(paths: Sequence[Path], place: Path, settings: Settings) -> N
         neighbours=neighbours_in(root),
     ).findings  # fmt: skip
     place.write_text(as_baseline(found), encoding="utf-8")
-    click.echo(
+    say(
         f"{count(places_of(found), 'place')} written to {place}; `ptopt check --baseline {place}` reports new ones."
     )
 
@@ -165,7 +166,7 @@ def _add_suppressions(
     several = sum(len(result.fixed) for result in done)
     named = f"{count(several, 'finding')} at " if several > number else ""  # the lines above count these
     rest = f"; {count(len(left), 'place')} left, where a comment cannot stand" if left else ""
-    click.echo(
+    say(
         f"Suppressed {named}{count(number, 'place')} in {count(len(done), 'file')}{rest}{':' if left else '.'}"
     )
     for line in left:

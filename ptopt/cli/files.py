@@ -125,3 +125,8 @@ def write_to(root: Path, result: FixedFile) -> None:
         write_fixed(root / result.path, result)
     except FileChangedError as error:
         raise click.ClickException(str(error)) from None
+    except OSError as error:  # which names the temporary file beside it
+        from ptopt.report.text import visible
+
+        why = f"cannot be written, and is as it was: {error.strerror}"
+        raise click.ClickException(f"{visible(result.path)}: {why}") from None

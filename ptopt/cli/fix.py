@@ -16,7 +16,7 @@ from click.core import ParameterSource
 
 from ptopt.cli.files import progress, stream, write_to
 from ptopt.cli.options import Settings, Stdin, baseline_option, paths_options, settings_options
-from ptopt.cli.output import colored, fixed_rules, name_broken, path_from_here, write
+from ptopt.cli.output import colored, fixed_rules, name_broken, path_from_here, say, write
 
 if TYPE_CHECKING:
     from ptopt.change import ChangedFile
@@ -86,7 +86,7 @@ def fix(
     if base is None and named and stdin is None and len(paths) <= _NAMED:
         same += map(str, paths)
     summary = _summary(outcome, diff, unsafe, shlex.join([*shows, *same]))
-    click.echo(summary, err=diff or stdin is not None)
+    say(summary, err=diff or stdin is not None)
     if settings.exit_code:
         name_broken(broken)
         if outcome.files or outcome.left or broken:
@@ -98,7 +98,7 @@ def fix_before_check(
 ) -> None:
     """What `check --fix` does before it reviews what is left. What was fixed is said on stderr, beside the report."""
     outcome, _ = apply_fixes(paths, settings, unsafe=unsafe, baseline=baseline, quiet=True)
-    click.echo(f"{_done(outcome, False)}.", err=True)
+    say(f"{_done(outcome, False)}.", err=True)
 
 
 def apply_fixes(

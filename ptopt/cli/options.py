@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -74,6 +75,22 @@ class Output:
     verbose: bool
     suppressed: bool
     quiet: bool
+
+
+class NewFile(click.Path):
+    """A file to write. That it cannot be written is said before the work, not after it."""
+
+    def __init__(self) -> None:
+        super().__init__(dir_okay=False, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        path = Path(os.fsdecode(super().convert(value, param, ctx)))
+        folder = path.parent
+        if not folder.is_dir():
+            self.fail(f"the folder {str(folder)!r} does not exist.", param, ctx)
+        if not os.access(path if path.exists() else folder, os.W_OK):
+            self.fail(f"{str(path)!r} cannot be written: permission denied.", param, ctx)
+        return path
 
 
 def complete_rules(context: click.Context, parameter: click.Parameter, typed: str) -> list[str]:
@@ -161,7 +178,7 @@ def baseline_option(text: str) -> Callable[[Callable[..., None]], Callable[..., 
 
 def output_options(command: Callable[..., None]) -> Callable[..., None]:
     @click.option("--format", "format_", type=click.Choice(FORMATS), default="terminal", show_default=True)
-    @click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file.")
+    @click.option("--output", type=NewFile(), help="Write to this file.")
     @click.option(
         "--budget", type=click.IntRange(min=0), metavar="N",
         help="Show the N best findings at most.  [default: review: `budget` of the configuration; check: all]",

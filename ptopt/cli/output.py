@@ -80,7 +80,7 @@ def _count_rest(result: Review) -> None:
     if result.unused_suppressions:
         rest.append(f"{count(len(result.unused_suppressions), 'unused suppression')}.")
     if rest:
-        click.echo(" ".join(rest), err=True)
+        say(" ".join(rest), err=True)
 
 
 def _name_unsafe_fixes(
@@ -102,7 +102,7 @@ def _name_unsafe_fixes(
     elif not fix_arguments:  # which say where
         named = shlex.join([*settings.arguments(), *files[:_NAMED]])
         rest = f", and {count(len(files) - _NAMED, 'other file')}" if len(files) > _NAMED else ""
-    click.echo(f"`{fix_command(named, unsafe=True)}` applies fixes that state an assumption{rest}.", err=True)
+    say(f"`{fix_command(named, unsafe=True)}` applies fixes that state an assumption{rest}.", err=True)
 
 
 def limited(result: Review, most: int | None, skipped: Sequence[NotReviewed]) -> Review:
@@ -171,6 +171,14 @@ def write(text: str) -> None:
     """Write to stdout what its encoding can say, and the rest as escapes."""
     encoding = sys.stdout.encoding or "utf-8"
     click.echo(text.encode(encoding, "backslashreplace").decode(encoding), nl=False, color=colored())
+
+
+def say(text: str, *, err: bool = False) -> None:
+    """A sentence of the command: in lines that fit the terminal, or one line where a program reads it."""
+    from ptopt.report.text import wrapped
+
+    stream = sys.stderr if err else sys.stdout
+    click.echo(wrapped(text, width()) if stream.isatty() else text, err=err)
 
 
 def fixed_rules(result: FixedFile, shown: Callable[[str], str]) -> str:

@@ -11,8 +11,8 @@ import click
 
 from ptopt.cli.files import stream
 from ptopt.cli.group import user_errors
-from ptopt.cli.options import Settings
-from ptopt.cli.output import colored, width, write
+from ptopt.cli.options import NewFile, Settings
+from ptopt.cli.output import colored, say, width, write
 
 if TYPE_CHECKING:
     from ptopt.change import ChangedFile
@@ -45,14 +45,14 @@ def profile_option(command: Callable[..., None]) -> Callable[..., None]:
     help="Files or folders of the code that ran: names its lines, and reviews the files that the trace names.",
 )  # fmt: skip
 @click.option("--format", "format_", type=click.Choice(_FORMATS), default="terminal", show_default=True)
-@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file.")
+@click.option("--output", type=NewFile(), help="Write to this file.")
 @click.option(
     "--top", type=click.IntRange(min=1, max=100), default=10, show_default=True, help="Rows of each table."
 )
 def profile(
     traces: Sequence[Path], code: Sequence[Path], format_: str, output: Path | None, top: int
 ) -> None:
-    """Say where the time of a run went, and what to change first.
+    """Show where the time of a run went, and what to change first.
 
     TRACE is what torch.profiler, torch.cuda.memory._dump_snapshot or `nsys export --type sqlite` wrote.
     """
@@ -144,7 +144,7 @@ def weighed_with(
         return review
     for run in runs:
         if not named_lines(run, kept.texts):
-            click.echo(
+            say(
                 f"{visible(run.name)}: names no line of the files under review; is it of another program?",
                 err=True,
             )

@@ -46,6 +46,11 @@ class _Review(click.Command):
                 ):
                     sides = f"--base {base}" + (f" --head {head}" if head else "")
                     raise click.UsageError(f"{given} is a range; write {sides}", ctx) from None
+            if "unexpected extra" in str(error):
+                raise click.UsageError(
+                    f"{error.format_message().rstrip('.')}: a review takes no paths; `ptopt check` reviews files",
+                    ctx,
+                ) from None
             raise
 
 
@@ -96,7 +101,8 @@ def review(
             raise click.UsageError("--diff cannot be combined with --base and --head")
         patch = diff.read()
         if not patch.strip():
-            raise click.ClickException("the diff is empty")
+            name = getattr(diff, "name", "<stdin>")
+            raise click.ClickException(f"{name}: the patch is empty; `git diff main...HEAD` makes one")
         change, root = change_from_patch(patch, tree), tree
     else:
         base = default_base(repo) if base is None else base

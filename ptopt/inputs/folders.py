@@ -37,6 +37,9 @@ def change_from_paths(
     Raises CheckoutError for a path that does not exist, before anything is read.
     """
     missing = [str(path) for path in paths if not os.path.exists(path)]
+    dangling = [path for path in missing if os.path.islink(path)]
+    if dangling:
+        raise CheckoutError(f"{', '.join(dangling)}: a symbolic link that leads to no file or folder")
     if missing:
         raise CheckoutError(f"{', '.join(missing)}: no such file or folder")
     return _walk_all(paths, root, wants)
@@ -129,12 +132,9 @@ def _walk_all(
 
 def _is_reviewed(entry: os.DirEntry[str]) -> bool:
     """A file that may be reviewed; of configurations those of a size that people write: data is larger."""
-    try:
-        if entry.name.endswith(PYTHON):
-            return not entry.is_dir()
-        return is_config(entry.path) and entry.is_file() and entry.stat().st_size <= MAX_BYTES
-    except OSError:
-        return False
+    if entry.name.endswith(PYTHON):
+        return not entry.is_dir()
+    return is_config(entry.path) and entry.is_file() and entry.stat().st_size <= MAX_BYTES
 
 
 def walk_files(start: str, takes: Callable[[os.DirEntry[str]], bool]) -> Iterator[tuple[str, str]]:
@@ -159,9 +159,12 @@ def walk_files(start: str, takes: Callable[[os.DirEntry[str]], bool]) -> Iterato
             continue
         children = []
         for entry in entries:
-            if entry.is_dir(follow_symlinks=False):
-                if not _is_passed_over(entry.name):
-                    children.append(os.path.join(entry.path, ""))
-            elif takes(entry):
-                children.append(entry.path)
+            try:
+                if entry.is_dir(follow_symlinks=False):
+                    if not _is_passed_over(entry.name):
+                        children.append(os.path.join(entry.path, ""))
+                elif takes(entry):
+                    children.append(entry.path)
+            except OSError:  # a link that leads back to itself, a file that is gone
+                continue
         waiting.extend(sorted(children, reverse=True))

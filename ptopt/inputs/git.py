@@ -17,6 +17,7 @@ DIFF = ("diff", "--no-color", "--no-ext-diff", "--no-textconv", "--no-relative",
          "--ignore-submodules=dirty", "--src-prefix=a/", "--dst-prefix=b/", "-M", "-U3")  # fmt: skip
 _COMMIT = re.compile(r"[~^]|^[0-9a-f]{7,64}$")  # what names a commit rather than a branch
 _UNSHALLOW = "fetch the rest: git fetch --unshallow origin (with actions/checkout: fetch-depth: 0)"
+_NO_COMMIT = "the repository has no commit yet; commit something first, or review files with `ptopt check`"
 _DEFAULT_BRANCHES = ("main", "master")
 _DROPPED_VARIABLES = frozenset({"GIT_DIFF_OPTS", "GIT_EXTERNAL_DIFF"})
 
@@ -39,6 +40,8 @@ def default_base(root: Path) -> str:
         if _is_commit(root, name) or _is_commit(root, f"refs/remotes/origin/{name}"):
             return name
     output(root, "rev-parse", "--git-dir")  # raises where the trouble is git or the repository
+    if not _is_commit(root, "HEAD"):
+        raise CheckoutError(f"{root}: {_NO_COMMIT}")
     raise CheckoutError(
         f"{root}: neither origin/HEAD nor a branch main or master; name with --base what the branch goes into"
     )
@@ -59,10 +62,12 @@ def commit_of(root: Path, revision: str, *, remote_too: bool = False) -> str:
             return found.stdout.decode().strip()
     output(root, "rev-parse", "--git-dir")  # raises where the trouble is git or the repository
     if revision == "HEAD":
-        raise CheckoutError(f"{root}: the repository has no commit yet; commit something first")
+        raise CheckoutError(f"{root}: {_NO_COMMIT}")
     listed = output(
         root, "for-each-ref", "--format=%(refname:lstrip=2)", "refs/heads", "refs/remotes", "refs/tags"
     )
+    if not listed.strip():
+        raise CheckoutError(f"{root}: {_NO_COMMIT}")
     names = os.fsdecode(listed).split("\n")
     # Who names one of them means the default branch.
     usual = _DEFAULT_BRANCHES if revision.removeprefix("origin/") in _DEFAULT_BRANCHES else ()

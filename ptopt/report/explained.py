@@ -15,10 +15,10 @@ from rich.text import Text
 
 from ptopt.address import absolute
 from ptopt.report.rulelist import page
+from ptopt.report.text import PROSE
 from ptopt.rules.base import Rule
 
 _INDENT = 4  # of code
-_WIDEST = 100  # columns in which prose is easy to read
 _BESIDE = 10  # columns of a line that a link does not have: those of a list, and brackets around it
 _LINK = re.compile(r"\]\((https://[^\s()<>]+)\)")
 _SHORT = re.compile(r"ptopt-link-(\d+)-+")
@@ -49,7 +49,7 @@ class _Page(Markdown):
 def render(rule: type[Rule], width: int, color: bool) -> str:
     """The page in at most `width` columns."""
     out = io.StringIO()
-    columns = max(min(width, _WIDEST), 40)
+    columns = max(min(width, PROSE), 40)
     text, links = _with_short_links(absolute(page(rule)), columns - _BESIDE)
     console = Console(
         file=out,

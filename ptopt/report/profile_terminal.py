@@ -16,7 +16,7 @@ from ptopt.profiles.profile import Profile
 from ptopt.profiles.snapshot import Memory
 from ptopt.report.bullets import bullet
 from ptopt.report.profile_sections import Cell, Name, Section, headline, judgement, memory_sections, sections
-from ptopt.report.text import one_line, visible
+from ptopt.report.text import PROSE, one_line, visible
 
 
 def render(
@@ -30,7 +30,7 @@ def render(
     """All text goes through `Text`, never through console markup."""
     out = io.StringIO()
     console = Console(
-        file=out, width=max(width, 60), force_terminal=color, color_system="standard" if color else None,
+        file=out, width=max(min(width, PROSE), 60), force_terminal=color, color_system="standard" if color else None,
         legacy_windows=False, highlight=False, markup=False, emoji=False, _environ={},
     )  # fmt: skip
     for profile, lines in found:

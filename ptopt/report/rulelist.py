@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from ptopt import impact
 from ptopt.pathkind import language
 from ptopt.project.added import ADDED
-from ptopt.report.text import code_fence, gain, markdown_source, markdown_text
+from ptopt.report.text import PROSE, code_fence, gain, markdown_source, markdown_text
 from ptopt.rules.base import ModelRule, Rule
 from ptopt.rules.configs import ConfigRule
 from ptopt.rules.engine import Prefilter
@@ -31,7 +31,7 @@ def as_table(rules: Sequence[type[Rule]], width: int, color: bool) -> str:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for title in ("id", "name", "family", "default"):
         table.add_column(title, no_wrap=True)
-    table.add_column("what it does")
+    table.add_column("what it does", max_width=PROSE)
     for rule in rules:
         cells = (rule.id, rule.name, rule.family, "on" if rule.default else "off", rule.summary())
         table.add_row(*(Text(cell) for cell in cells), style=None if rule.default else "dim")
@@ -55,7 +55,9 @@ def _as_list(rules: Sequence[type[Rule]], width: int) -> str:
     lines: list[str] = []
     for rule in rules:
         lines.append(f"{rule.id} {rule.name} ({rule.family}{'' if rule.default else ', off by default'})")
-        lines += textwrap.wrap(rule.summary(), max(width, 40), initial_indent="  ", subsequent_indent="  ")
+        lines += textwrap.wrap(
+            rule.summary(), max(min(width, PROSE), 40), initial_indent="  ", subsequent_indent="  "
+        )
     return "".join(f"{line}\n" for line in lines)
 
 

@@ -13,12 +13,11 @@ from ptopt.ranker.model import comment_conditions, is_lifted, threshold
 from ptopt.report.text import visible
 
 _OTHERS = (
-    "#   A finding must also be true with a probability of at least {right:.2f}, and its rule must state at least "
-    "{stated:.2f} for it; a min-confidence below {confidence:.2f} lifts both."
+    "#   A finding must also be true with a probability of at least {right:.2f}, and\n"
+    "#   its rule must state at least {stated:.2f} for it; a min-confidence below\n"
+    "#   {confidence:.2f} lifts both."
 )
-_LIFTED = (
-    "#   Nothing else is asked of a finding: this is below {confidence:.2f}, the ranker's own threshold."
-)
+_LIFTED = "#   No other condition applies: this is below {confidence:.2f}, the ranker's own\n#   threshold."
 
 
 def as_toml(config: Config) -> str:

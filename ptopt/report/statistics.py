@@ -11,7 +11,7 @@ from collections import Counter
 
 from ptopt.findings import Place, Review
 from ptopt.report.terminal import summary_text
-from ptopt.report.text import headline, one_line
+from ptopt.report.text import headline, one_line, wrapped
 
 
 def render(
@@ -34,14 +34,15 @@ def render(
     have = f"{shared:,} of the places {'has' if shared == 1 else 'have'} several rules"
     below = summary_text(review, width=width, verbose=verbose, suppressed=suppressed)
     compared = f" ({one_line(review.compared)})" if review.compared else ""
-    total = f"{headline(review)}{compared}{f'; {have}' if shared else ''}"
+    total = wrapped(f"{headline(review)}{compared}{f'; {have}' if shared else ''}.", width)
     out = 0 if review.left_out is None else sum(review.left_out.places.values())
     if left.total() > out:
-        below += f"The table counts {left.total():,} left out: a place once for each of its rules.\n"
+        counted = f"The table counts {left.total():,} left out: a place once for each of its rules."
+        below += f"{wrapped(counted, width)}\n"
     head = ["findings  places  left out  rule\n"] if rows else []
     if quiet:
         return "".join([*head, *table])
-    return "".join([*head, *table, f"{total}.\n", below])
+    return "".join([*head, *table, f"{total}\n", below])
 
 
 def _title(place: Place) -> str:

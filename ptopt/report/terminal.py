@@ -12,6 +12,7 @@ from functools import partial
 from itertools import islice
 
 from rich.console import Console, Group, RenderableType
+from rich.constrain import Constrain
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -26,6 +27,7 @@ from ptopt.report.patch import fix_hunks
 from ptopt.report.places import other_places
 from ptopt.report.terminal_summary import summary
 from ptopt.report.text import (
+    PROSE,
     assumed,
     cell_of,
     code_line,
@@ -67,11 +69,12 @@ def render(
     for finding in review.findings:
         console.print(_finding(review, finding, _Lines(color, console.width, unbroken), explain))
         console.print()
-    below = summary(review, verbose, suppressed, lambda text: unbroken.keep(text, console.width - 2))
+    prose = min(console.width, PROSE)
+    below = summary(review, verbose, suppressed, lambda text: unbroken.keep(text, prose - 2))
     for line in () if quiet else below:
-        console.print(line)
+        console.print(line, width=prose)
     if explain:
-        console.print(Text(unbroken.keep(_next_step(review), console.width), "dim"))
+        console.print(Text(unbroken.keep(_next_step(review), prose), "dim"), width=prose)
     text = unbroken.restore(out.getvalue().rstrip("\n"))
     if not text:
         return ""
@@ -88,7 +91,7 @@ def _next_step(review: Review) -> str:
 def summary_text(review: Review, *, width: int, verbose: bool, suppressed: bool) -> str:
     """What stands below the findings, the outcome left out."""
     out = io.StringIO()
-    console, unbroken = _console(out, width, color=False), Unbroken()
+    console, unbroken = _console(out, min(width, PROSE), color=False), Unbroken()
     lines = summary(review, verbose, suppressed, lambda text: unbroken.keep(text, console.width - 2))
     for line in islice(lines, 1, None):
         console.print(line)
@@ -117,6 +120,11 @@ class _Lines:
     width: int  # of the terminal, in columns
     unbroken: Unbroken
 
+    @property
+    def readable(self) -> int:
+        """The columns that prose takes, indented by two."""
+        return min(self.width, PROSE) - 2
+
     def code(self, text: Text, room: int, whole: bool) -> list[Text]:
         """A line of code in so many columns: cut off, or where it has to be `whole`, wrapped below its indentation."""
         if text.cell_len <= room:
@@ -138,21 +146,24 @@ class _Lines:
     def prose(self, text: str, style: str = "", taken: int = 2) -> Text:
         """A paragraph; code is marked by its colour, and by backticks where there is none. `taken` columns stand before it."""
         styled = Text(style=style)
-        for part, is_code in split_code(self.unbroken.keep(one_line(text), self.width - taken)):
+        for part, is_code in split_code(self.unbroken.keep(one_line(text), self.readable + 2 - taken)):
             if is_code:
                 styled.append(part if self.color else f"`{part}`", "cyan")
             else:
                 styled.append(part)
         return styled
 
+    def paragraph(self, text: str, style: str = "") -> RenderableType:
+        return Constrain(self.prose(text, style), self.readable)
+
     def labelled(self, label: str, text: str) -> RenderableType:
-        if len(label) > self.width // 3:  # what stands beside it would have no room
-            return Text.assemble((f"{label}: ", "dim"), self.prose(text))
+        if len(label) > self.readable // 3:  # what stands beside it would have no room
+            return Constrain(Text.assemble((f"{label}: ", "dim"), self.prose(text)), self.readable)
         row = Table.grid(padding=(0, 1, 0, 0))
         row.add_column()
         row.add_column(overflow="fold")
         row.add_row(Text(f"{label}:", "dim"), self.prose(text, taken=len(label) + 5))
-        return row
+        return Constrain(row, self.readable)
 
 
 def _finding(review: Review, finding: Finding, lines: _Lines, explain: bool) -> RenderableType:
@@ -167,7 +178,7 @@ def _finding(review: Review, finding: Finding, lines: _Lines, explain: bool) -> 
         rated.append(f"  by the {one_line(finding.origin)}", "dim")
     title = Text.assemble(named, "  ", rated)
     message = with_cells(review, finding.path, finding.message)
-    parts: list[RenderableType] = [lines.prose(message)]
+    parts: list[RenderableType] = [lines.paragraph(message)]
     if finding.explanation:
         parts.append(labelled("The model says", finding.explanation))
     code = _code(review, finding, lines)
@@ -180,7 +191,7 @@ def _finding(review: Review, finding: Finding, lines: _Lines, explain: bool) -> 
         if e.line not in shown
     ]
     others = other_places(finding, review)
-    parts += [lines.prose(also.plain()) for also in others if not also.rule]
+    parts += [lines.paragraph(also.plain()) for also in others if not also.rule]
     parts += _fix(review, finding, lines)
     if finding.measured is not None:
         parts.append(labelled("Measured in your run", measured_line(finding)))
@@ -194,8 +205,10 @@ def _finding(review: Review, finding: Finding, lines: _Lines, explain: bool) -> 
         parts.append(labelled("Assumes", assumed(finding)))
     for also in others:
         if also.rule:  # with gain and condition on lines of their own, as those of the finding stand
-            parts.append(lines.prose(also.heading + ":" * bool(also.said)))
-            parts += [bullet(lines.prose(said, taken=6)) for said in also.statements]
+            parts.append(lines.paragraph(also.heading + ":" * bool(also.said)))
+            parts += [
+                Constrain(bullet(lines.prose(said, taken=6)), lines.readable) for said in also.statements
+            ]
             parts += [labelled("  Gain", gain_line(impact)) for impact in also.impact]
             parts += [labelled("  Wrong if", one_line(also.when_wrong))] if also.when_wrong else []
     if explain:
@@ -272,7 +285,7 @@ def _fix(review: Review, finding: Finding, shown: _Lines) -> Iterator[Renderable
     if finding.fix is None:
         return
     changes = fix_hunks(review, finding)
-    yield shown.prose(fix_line(finding) + (":" if changes else ""), _SAFETY[finding.fix.safety])
+    yield shown.paragraph(fix_line(finding) + (":" if changes else ""), _SAFETY[finding.fix.safety])
     if not changes:
         return
     name = partial(_number, review, finding.path)

@@ -39,7 +39,7 @@ def summary(
     yield Text(f"{outcome(review)}.", "bold green" if silent else "bold")
     if review.compared and not review.files_reviewed and not review.not_reviewed:
         yield Text(
-            "Nothing changed that it reads: --base REV compares with another commit, and `ptopt check` reviews whole files.",
+            "The change has no file that ptopt reviews: --base REV compares with another commit, and `ptopt check` reviews whole files.",
             "dim",
         )
     if silent and review.partly:  # `--select ALL` leaves them off, too

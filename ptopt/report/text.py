@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Collection, Iterable, Mapping
 
 from ptopt.address import rule_page
@@ -27,12 +28,15 @@ from ptopt.spelling import BY_MODEL, similar
 
 _CODE_SPAN = re.compile(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)", re.S)
 _BACKTICKS = re.compile(r"`+")
+_CODE_IN_PROSE = re.compile(r"`[^`\n]*`")
+_STAND_IN = "\0"  # of a space at which no line ends
 _MARKUP = re.compile(r"[\\`*_\[\]<>|~&$#@]|:(?=//|[\w+-])")
 _AT_START = re.compile(r"^(?:(\d+)([.)])(?=\s|$)|([-+=]))")
 # GitHub links these also right after an underscore, and where the number is that of a commit.
 _AUTOLINK = re.compile(r"(?<![a-z0-9])(www(?=\.)|gh-(?=\d)|[0-9a-f]{7,}(?![a-z0-9]))", re.I | re.A)
 _LINK = re.compile(r"https://[\w.~/%#?=&+:-]+", re.A)
 _LINE_NAMES = re.compile(r"\blines? [1-9]\d{0,6}\b(?:(?:, | and )[1-9]\d{0,6}\b)*", re.A)
+PROSE = 100  # columns in which prose is easy to read, however wide the terminal; code takes all of them
 # A finding has a severity of its own, too, which the features do not know.
 _FEATURES = {
     "severity": "usual severity of the rule", "often": "how often it runs", "often by": "shown by", "layers": "layers of the file",
@@ -87,6 +91,13 @@ def visible(text: str, *, keep: str = "") -> str:
 
 def _as_escape(char: str) -> str:
     return char.encode("unicode_escape").decode("ascii")
+
+
+def wrapped(text: str, width: int) -> str:
+    """A paragraph in lines of at most `width` columns, and of what is easy to read; code in backticks and paths stay whole."""
+    kept = _CODE_IN_PROSE.sub(lambda code: code[0].replace(" ", _STAND_IN), text)
+    lines = textwrap.wrap(kept, max(min(width, PROSE), 40), break_long_words=False, break_on_hyphens=False)
+    return "\n".join(lines).replace(_STAND_IN, " ")
 
 
 def one_line(text: str) -> str:

@@ -101,7 +101,12 @@ def decode_python(data: bytes) -> tuple[str, str]:
     except UnicodeDecodeError as error:
         # The codec of a marked file counts from behind its mark.
         offset = error.start + (3 if encoding == "utf-8-sig" else 0)
-        raise ParseError(f"not {encoding} at byte {offset}", data.count(b"\n", 0, offset) + 1) from None
+        what = (
+            f"not UTF-8 at byte {offset}, and no encoding is declared"
+            if encoding == "utf-8"
+            else f"not {encoding} at byte {offset}"
+        )
+        raise ParseError(what, data.count(b"\n", 0, offset) + 1) from None
     except (UnicodeError, LookupError):
         raise ParseError(f"cannot be decoded as {encoding}") from None
     if encoding not in ("utf-8", "utf-8-sig") and not _is_plain(encoding, text, data):

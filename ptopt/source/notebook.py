@@ -209,6 +209,13 @@ class _Reader:
             raise json.JSONDecodeError(f"expected '{sign}'", self._text, self._pos)
         self._pos += len(sign)
 
+    def _wants(self, sign: str, otherwise: str) -> None:
+        found = self.peek()
+        if not found:
+            raise json.JSONDecodeError("the file ends early", self._text, self._pos)
+        if found != sign:
+            raise ParseError(f"not a notebook: {otherwise}", self.line())
+
     def value(self) -> object:
         """The next value, whole."""
         self.peek()
@@ -217,14 +224,12 @@ class _Reader:
         return value
 
     def string(self, what: str) -> str:
-        if self.peek() != '"':  # numbers are text too, once they are read
-            raise ParseError(f"not a notebook: {what} is not a string", self.line())
+        self._wants('"', f"{what} is not a string")  # numbers are text too, once they are read
         return str(self.value())
 
     def members(self, what: str) -> Iterator[str]:
         """The keys of an object. The caller reads the value of each before it asks for the next."""
-        if self.peek() != "{":
-            raise ParseError(f"not a notebook: {what} is not an object", self.line())
+        self._wants("{", f"{what} is not an object")
         self._pos += 1
         seen: set[str] = set()
         if self.peek() != "}":
@@ -242,8 +247,7 @@ class _Reader:
 
     def items(self, what: str) -> Iterator[int]:
         """The indices of an array. The caller reads each item before it asks for the next."""
-        if self.peek() != "[":
-            raise ParseError(f"not a notebook: {what} is not a list", self.line())
+        self._wants("[", f"{what} is not a list")
         self._pos += 1
         index = 0
         if self.peek() != "]":

@@ -33,7 +33,7 @@ def test_the_summary_and_a_json_report(runner: Runner) -> None:
     assert "Training audit of models" in runner.summary
     document = json.loads(Path(outputs["report"]).read_text())
     assert [entry["path"] for entry in document["entry_points"]] == ["train.py"]
-    weighty = [gap for gap in document["gaps"] if gap["level"] != "low"]
+    weighty = [gap for gap in document["gaps"] if gap["priority"] != "low"]
     assert int(outputs["findings"]) >= len(weighty) > 0
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ptopt import __version__
+from ptopt.cli.output import say
 from tests.cli.command import OPS, command, findings, run
 
 
@@ -151,3 +152,17 @@ def test_what_cannot_explain_says_so(name: str, tree: Path) -> None:
     assert (result.exit_code, result.stdout) == (2, "")
     assert f"--explain cannot be combined with --format {name}; see `ptopt check --help`" in result.stderr
     assert run("check", tree, "--explain", "--format", "json").exit_code == 0
+
+
+def test_sentences_fit_the_terminal_and_are_one_line_for_a_program(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = f"Fixed 1 finding in {'long/' * 30}file.py; {'more words ' * 12}see `ptopt check --budget 3 FILE`."
+    monkeypatch.setenv("COLUMNS", "80")
+    say(text)
+    assert capsys.readouterr().out == f"{text}\n"
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    say(text)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) > 3 and all(len(line) <= 80 or "long/long" in line for line in lines)
+    assert any("`ptopt check --budget 3 FILE`" in line for line in lines)

@@ -61,9 +61,9 @@ def test_config_of_a_file_of_code_asks_for_a_configuration_file(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("setting", "expected", "other"),
     [
-        ("", "must also be true with a probability of at least", "Nothing else"),
-        ("min-confidence = 0.9\n", "a min-confidence below {:.2f} lifts both", "Nothing else"),
-        ("min-confidence = 0.2\n", "Nothing else is asked of a finding: this is below {:.2f}", "must also"),
+        ("", "must also be true with a probability of at least", "No other condition"),
+        ("min-confidence = 0.9\n", "a min-confidence below {:.2f} lifts both", "No other condition"),
+        ("min-confidence = 0.2\n", "No other condition applies: this is below {:.2f}", "must also"),
     ],
 )
 def test_show_says_what_a_min_confidence_lifts(
@@ -71,7 +71,9 @@ def test_show_says_what_a_min_confidence_lifts(
 ) -> None:
     (tmp_path / ".ptopt.toml").write_text(setting)
     shown = run("config", "show", tmp_path).stdout
-    assert expected.format(threshold(None)) in shown and other not in shown
+    words = " ".join(shown.replace("\n#", " ").split())
+    assert expected.format(threshold(None)) in words and other not in words
+    assert max(len(line) for line in shown.splitlines() if line.startswith("#")) <= 80
 
 
 def test_config_takes_a_file_as_the_other_commands_do(checkout: Path) -> None:

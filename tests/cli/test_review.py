@@ -162,7 +162,11 @@ def test_a_range_of_git_is_named_as_the_two_options(checkout: Path, given: str, 
 @pytest.mark.parametrize("patch", [b"", b"\n"])
 def test_an_empty_patch_is_wrong_input(tree: Path, patch: bytes) -> None:
     result = run("review", "--diff", "-", "--tree", tree, stdin=patch)
-    assert (result.exit_code, result.stderr, result.stdout) == (2, "ptopt: error: the diff is empty\n", "")
+    assert (result.exit_code, result.stderr, result.stdout) == (
+        2,
+        "ptopt: error: <stdin>: the patch is empty; `git diff main...HEAD` makes one\n",
+        "",
+    )
 
 
 def test_a_branch_without_changes_is_clean(checkout: Path) -> None:

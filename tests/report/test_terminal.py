@@ -55,8 +55,8 @@ src/train.py:11  PTO104 tensor-logged-every-step  low severity, confidence 0.90
   Wrong if: the value is needed on every step
   Assumes: torch >= 2.4
 
-2 performance findings at 3 places in 1 of 7 files, 1 not shown (comment limit reached), 1 place suppressed, 1
-with a safe fix (`ptopt fix`).
+2 performance findings at 3 places in 1 of 7 files, 1 not shown (comment limit reached), 1 place
+suppressed, 1 with a safe fix (`ptopt fix`).
   src/other.py:10  PTO101 item-every-step
   --budget 3 shows them in full
 42 files not reviewed (listed with -v): Python 2 code.
@@ -66,6 +66,25 @@ Unused suppressions:
     )
 
 
+def test_prose_keeps_to_a_readable_width_where_code_takes_the_whole_line(review: Review) -> None:
+    words = "plain words that go on " * 20
+    code = f"    total += loss.item()  # {'x' * 120}"
+    finding = dataclasses.replace(
+        review.findings[0], message=words, when_wrong=words, evidence=(Evidence(8, words),), explanation=words
+    )
+    lines = review.sources["src/train.py"].split("\n")
+    lines[9] = code
+    shown = dataclasses.replace(
+        review, findings=(finding,), sources={**review.sources, "src/train.py": "\n".join(lines)},
+        not_reviewed=tuple(NotReviewed(f"folder/of/files/number{n}.py", "Python 2 code") for n in range(40)),
+    )  # fmt: skip
+    text = render("terminal", shown, width=200, verbose=True, explain=True)
+    wide = [line for line in text.splitlines() if len(line) > 100]
+    assert wide and all("x" * 120 in line for line in wide)
+    statistics = render("statistics", shown, width=200, verbose=True)
+    assert max(map(len, statistics.splitlines())) <= 100
+
+
 def test_on_demand_all_that_was_left_out_is_listed(review: Review) -> None:
     review = dataclasses.replace(review, reviewed=("src/a.py", "src/b\x1b.py"))
     assert "\nReviewed:\n" not in render("terminal", review)
@@ -73,7 +92,7 @@ def test_on_demand_all_that_was_left_out_is_listed(review: Review) -> None:
     assert "\nReviewed:\n  src/a.py\n  src/b\\x1b.py\nNot reviewed:\n" in text
     assert "\nSuppressed:\n  src/train.py:12  PTO104 tensor-logged-every-step\n" in text
     names = ", ".join(f"old{n}.py" for n in range(42))
-    assert f"\nNot reviewed:\n  42 files: Python 2 code: {names}\n" in text
+    assert f" Not reviewed: 42 files: Python 2 code: {names} " in " ".join(text.split())
 
 
 def test_lines_in_texts_of_a_notebook_are_those_of_cells(review: Review) -> None:

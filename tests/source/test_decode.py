@@ -53,7 +53,7 @@ def test_the_text_goes_back_to_the_same_bytes(data: bytes, encoding: str) -> Non
 @pytest.mark.parametrize(
     ("data", "told"),
     [
-        (b"x = 1\ny = '\xe9'\n", "not utf-8 at byte 11 (line 2)"),
+        (b"x = 1\ny = '\xe9'\n", "not UTF-8 at byte 11, and no encoding is declared (line 2)"),
         (b"\xef\xbb\xbfx = '\xe9'\n", "not utf-8-sig at byte 8 (line 1)"),
         (b"x = 1\0\n", "NUL bytes"),
         ("x = 1\n".encode("utf-16"), "UTF-16"),

@@ -189,7 +189,7 @@ def test_no_code_is_no_error() -> None:
         (notebook("a"), "cell 1 is not an object"),
         (notebook(cells={}), "'cells' is not a list"),
         ([], "the file is not an object"),
-        ("", "the file is not an object"),
+        ("", "not valid JSON: the file ends early"),
         ('{"nbformat": 4', "not valid JSON"),
         ('{"nbformat": 4}}', "text behind the end"),
         ('{"cells": [], "cells": [], "nbformat": 4}', "has the key 'cells' twice"),

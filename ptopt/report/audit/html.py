@@ -14,6 +14,7 @@ from ptopt.report.audit.cells import in_cells
 from ptopt.report.audit.text import (
     HEADINGS,
     NO_FIGURE,
+    PRIORITY,
     SYMBOLS,
     alike,
     in_brief,
@@ -28,6 +29,7 @@ from ptopt.report.audit.text import (
     started,
     static_row,
     tally,
+    why,
 )
 from ptopt.report.gains import condition, in_short
 from ptopt.report.text import one_line, rule_link, split_code
@@ -56,24 +58,32 @@ def _body(audit: Audit) -> Iterator[str]:
         yield f'<p class="note">{_text(reading(audit))}.</p>'
     yield '<ul class="counts">'
     for level in Level:
-        yield f'<li class="{level}"><b>{number_of(audit, level)}</b> {level}</li>'
-    yield f'<li class="good"><b>{len(audit.good)}</b> already good</li></ul></header><main>'
-    if audit.entries:
-        yield "<section><h2>Measures of each script</h2>"
-        yield '<p class="key"><span class="on">on</span> <span class="off">off</span> <span class="unknown">unknown</span> '
-        yield '<span class="na">not applicable</span></p>'
-        for number, entries in enumerate(alike(audit.entries)):
-            yield from _entry(entries, number < 3)
-        yield "</section>"
-    for level in Level:
-        yield from _level(audit, level)
+        yield _count(number_of(audit, level), str(level), f"{level} priority")
+    yield _count(sum(len(phase.steps) for phase in audit.plan), "plan", "in the plan")
+    yield _count(len(audit.good), "good", "already good")
+    yield "</ul>"
+    if audit.gaps or audit.findings:
+        yield f'<p class="note">{_prose(PRIORITY)}.</p>'
+    yield "</header><main>"
+    # What to do stands first: the tables that it follows from are long.
+    yield from _level(audit, Level.CRITICAL)
+    yield from _level(audit, Level.MODERATE)
     if audit.plan:
         yield from _plan(audit)
+    yield from _level(audit, Level.LOW)
     if audit.good:
-        yield "<section><h2>Already good</h2><ul>"
+        yield '<section id="good"><h2>Already good</h2><ul>'
         for good in audit.good:
             yield f"<li><b>{_text(good.title)}</b>: {_prose('; '.join(good.details))} <small>{_text(names(good.entries))}</small></li>"
         yield "</ul></section>"
+    if audit.entries:
+        yield '<section id="measures"><h2>Measures of each script</h2>'
+        yield '<p class="key"><span class="on">on</span> <span class="off">off</span> <span class="unknown">unknown</span> '
+        yield '<span class="na">n/a (not applicable)</span></p>'
+        groups = alike(audit.entries)
+        for entries in groups:
+            yield from _entry(entries, len(groups) == 1)
+        yield "</section>"
     if audit.not_judged or audit.not_reviewed:
         yield "<section><h2>Not judged</h2><ul>"
         for note in audit.not_judged:
@@ -84,16 +94,24 @@ def _body(audit: Audit) -> Iterator[str]:
     yield f"</main><footer>ptopt {_text(__version__)}</footer>"
 
 
+def _count(number: int, section: str, what: str) -> str:
+    """How many there are, as a link to the section that lists them."""
+    shown = f"<b>{number}</b> {what}"
+    if number:
+        shown = f'<a href="#{section}">{shown}</a>'
+    return f'<li class="{section}">{shown}</li>'
+
+
 def _level(audit: Audit, level: Level) -> Iterator[str]:
     gaps, findings = of_level(audit, level)
     if not gaps and not findings:
         return
-    yield f'<section class="{level}"><h2>{HEADINGS[level]}</h2>'
+    yield f'<section class="{level}" id="{level}"><h2>{HEADINGS[level]}</h2>'
     for gap in gaps:
         yield from _item(level, _text(gap.title), _gap(gap))
     for weighed in findings:
         finding = weighed.finding
-        title = f"{_text(finding.rule)} {_text(finding.name)} <small>{_text(weighed.reason)}</small>"
+        title = f"{_text(finding.rule)} {_text(finding.name)} <small>{_text(why(weighed))}</small>"
         yield from _item(level, title, _finding(weighed))
     yield "</section>"
 
@@ -144,7 +162,7 @@ def _ranges(impacts: tuple[Impact, ...], none: str = NO_FIGURE) -> Iterator[str]
 
 
 def _plan(audit: Audit) -> Iterator[str]:
-    yield "<section><h2>Plan</h2>"
+    yield '<section id="plan"><h2>Plan</h2>'
     for number, phase in enumerate(audit.plan, 1):
         yield f"<h3>Phase {number}: {_text(phase.title)} <small>{_text(phase.effort)}</small></h3><ol>"
         for step in phase.steps:
@@ -191,7 +209,7 @@ def _entry(entries: Sequence[EntryPoint], is_open: bool) -> Iterator[str]:
 
 
 def _table(measures: list[Measure]) -> Iterator[str]:
-    yield "<table><thead><tr><th>Measure</th><th>State</th><th>How, and by what</th></tr></thead><tbody>"
+    yield "<table><thead><tr><th>Measure</th><th>State</th><th>Details</th></tr></thead><tbody>"
     for measure in measures:
         places = "".join(_places(measure.evidence))
         yield f'<tr><th scope="row">{_text(measure.title)}</th><td><span class="{_CLASS[measure.state]}">{SYMBOLS[measure.state]}</span></td>'

@@ -76,7 +76,7 @@ def _gap(gap: Gap) -> dict[str, Any]:
     return {
         "key": gap.key,
         "title": gap.title,
-        "level": str(gap.level),
+        "priority": str(gap.level),
         "action": gap.action,
         "wrong_if": gap.wrong_if,
         "entry_points": list(gap.entries),
@@ -88,10 +88,11 @@ def _gap(gap: Gap) -> dict[str, Any]:
 def _finding(weighed: Weighed) -> dict[str, Any]:
     finding = weighed.finding
     return {
-        "level": str(weighed.level),
+        "priority": str(weighed.level),
         "reason": weighed.reason,
         "rule": finding.rule,
         "name": finding.name,
+        "severity": str(finding.severity),
         "path": finding.path,
         "start_line": finding.span.start,
         "end_line": finding.span.end,

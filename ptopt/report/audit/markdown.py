@@ -10,6 +10,7 @@ from ptopt.report.audit.cells import in_cells
 from ptopt.report.audit.text import (
     HEADINGS,
     NO_FIGURE,
+    PRIORITY,
     SYMBOLS,
     alike,
     in_brief,
@@ -22,6 +23,7 @@ from ptopt.report.audit.text import (
     stands,
     started,
     static_row,
+    why,
 )
 from ptopt.report.gains import markdown_gain
 from ptopt.report.places import linked_rule
@@ -51,13 +53,16 @@ def render(audit: Audit, longest: int | None = None) -> str:
 def _blocks(audit: Audit, tables: bool) -> Iterator[str]:
     yield f"## Training audit of {markdown_text(audit.name)}"
     yield f"{markdown_text(outcome(audit))}."
+    if audit.gaps or audit.findings:
+        yield f"{markdown_text(PRIORITY)}."
     if audit.model is not None:
         yield f"{markdown_text(reading(audit))}."
-    for level in Level:
-        yield from _level(audit, level)
+    yield from _level(audit, Level.CRITICAL)
+    yield from _level(audit, Level.MODERATE)
     if audit.plan:
         yield "### Plan"
         yield from _plan(audit)
+    yield from _level(audit, Level.LOW)
     if audit.good:
         yield "### Already good"
         yield "\n".join(
@@ -101,7 +106,7 @@ def _gap(gap: Gap) -> Iterator[str]:
 def _finding(weighed: Weighed) -> Iterator[str]:
     finding = weighed.finding
     at = code_span(stands(weighed))
-    yield f"- {at} {linked_rule(finding.rule, finding.name)}: {markdown_text(finding.message)} ({weighed.reason})"
+    yield f"- {at} {linked_rule(finding.rule, finding.name)}: {markdown_text(finding.message)} ({why(weighed)})"
     if weighed.also:
         yield f"  - Also at {', '.join(code_span(str(p)) for p in weighed.also)}"
     yield from _gains(finding.impact, no_figure(finding))
@@ -136,7 +141,7 @@ def _effect(step: Step) -> str:
 def _entry(entries: Sequence[EntryPoint], number: int, of: int) -> Iterator[str]:
     """The table of scripts whose rows are the same; folded where there are many tables."""
     entry = entries[0]
-    rows = ["| Measure | State | How, and by what | Evidence |", "| --- | --- | --- | --- |"]
+    rows = ["| Measure | State | Details | Evidence |", "| --- | --- | --- | --- |"]
     for measure in entry.measures:
         evidence = ", ".join(_in_table(code_span(str(p))) for p in measure.evidence)
         parts = [measure.detail, *filter(None, [static_row(measure)])]

@@ -16,6 +16,7 @@ from ptopt.report.audit.cells import in_cells
 from ptopt.report.audit.text import (
     HEADINGS,
     NO_FIGURE,
+    PRIORITY,
     SYMBOLS,
     alike,
     in_brief,
@@ -28,10 +29,11 @@ from ptopt.report.audit.text import (
     stands,
     started,
     static_row,
+    why,
 )
 from ptopt.report.bullets import bullet
 from ptopt.report.gains import gain_line
-from ptopt.report.text import count, one_line
+from ptopt.report.text import PROSE, count, one_line
 from ptopt.report.unbroken import Unbroken
 
 _STYLE = {State.ON: "green", State.OFF: "red", State.UNKNOWN: "yellow", State.NOT_APPLICABLE: "dim"}
@@ -44,7 +46,9 @@ _NARROWEST = 24  # columns of what is said of a row
 
 
 def render(audit: Audit, width: int, color: bool) -> str:
+    """In at most so many columns: a wider terminal leaves the others free, as all of it is prose."""
     audit = in_cells(audit)
+    width = min(width, PROSE)
     out = io.StringIO()
     console = Console(file=out, width=width, force_terminal=color, no_color=not color, highlight=False)
     unbroken = Unbroken()
@@ -77,6 +81,8 @@ class _Page:
     def parts(self, audit: Audit) -> Iterator[RenderableType]:
         yield Text(f"Training audit of {one_line(audit.name)}", "bold")
         yield Text(f"{outcome(audit)}.")
+        if audit.gaps or audit.findings:
+            yield Text(f"{PRIORITY}.", "dim")
         if audit.model is not None:
             yield Text(f"{one_line(reading(audit))}.", "dim")
         groups = alike(audit.entries)
@@ -161,7 +167,7 @@ class _Page:
         head = Text.assemble(
             (self._place(stands(weighed)), "bold"),
             f"  {finding.rule} {one_line(finding.name)}",
-            (f"  {weighed.reason}", "dim"),
+            (f"  {why(weighed)}", "dim"),
         )
         lines: list[RenderableType] = [head, _indented(Text(one_line(finding.message)))]
         if weighed.also:

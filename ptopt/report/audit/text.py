@@ -14,7 +14,15 @@ from ptopt.report.gains import condition, in_short
 from ptopt.report.text import count, place
 
 SYMBOLS = {State.ON: "on", State.OFF: "off", State.UNKNOWN: "unknown", State.NOT_APPLICABLE: "n/a"}
-HEADINGS = {Level.CRITICAL: "Critical", Level.MODERATE: "Moderate", Level.LOW: "Low"}
+HEADINGS = {
+    Level.CRITICAL: "Critical priority",
+    Level.MODERATE: "Moderate priority",
+    Level.LOW: "Low priority",
+}
+PRIORITY = (
+    "Priority (critical, moderate, low) says what to do first. For a finding it combines the severity of the rule (high, medium, low), as "
+    "`ptopt review` reports it, with the confidence and how often the code runs"
+)
 NO_FIGURE = "no published figure; measure it"
 _OTHER_CODE = "the published figures are of other code; measure it"
 _NAMED = 4
@@ -39,7 +47,7 @@ def outcome(audit: Audit) -> str:
     if not audit.entries:
         return f"No training script found in {count(audit.files, 'Python file')}. {_WHAT_COUNTS}"
     levels = ", ".join(f"{number_of(audit, level)} {level}" for level in Level)
-    return f"{count(len(audit.entries), 'training script')} in {count(audit.files, 'Python file')}: {levels}"
+    return f"{count(len(audit.entries), 'training script')} in {count(audit.files, 'Python file')}; by priority: {levels}"
 
 
 def number_of(audit: Audit, level: Level) -> int:
@@ -49,6 +57,11 @@ def number_of(audit: Audit, level: Level) -> int:
 
 def of_level(audit: Audit, level: Level) -> tuple[list[Gap], list[Weighed]]:
     return [g for g in audit.gaps if g.level is level], [f for f in audit.findings if f.level is level]
+
+
+def why(weighed: Weighed) -> str:
+    """What its priority follows from: the severity of the rule, as a review states it, and the reason here."""
+    return f"{weighed.finding.severity} severity, {weighed.reason}"
 
 
 def names(paths: Sequence[str]) -> str:

@@ -32,7 +32,7 @@ _SHARDED = re.compile(r"fsdp|fully_shard|fabric|deepspeed|zero_?redundancy", re.
 
 
 class FusedOrForeachDisabled(Rule):
-    """An optimizer is told to update one parameter at a time.
+    """An optimizer is configured to update one parameter at a time.
 
     ## What it does
     Finds `foreach=False` or `fused=False` written out in the call of a `torch.optim` optimizer or of gradient

@@ -149,9 +149,9 @@ class WorkersRemoved(Regression):
         return dataset is not None and item_work(dataset, loss.file) is not None
 
     def is_loss(self, loss: Loss) -> bool:
-        """A loader stands there, or a function of the repository that builds one is told to go without."""
+        """A loader stands there, or a function of the repository that builds one is called with `num_workers=0`."""
         return _CLASS.search(loss.place) is not None or hands_on_none(loss, "num_workers")
 
     def is_moved(self, loss: Loss, still: re.Pattern[str]) -> bool:
-        """A function that is told to go without takes what it is given: `DataLoader(dataset, num_workers=num_workers)`."""
+        """A function that passes its argument on: `DataLoader(dataset, num_workers=num_workers)`."""
         return not hands_on_none(loss, "num_workers") and super().is_moved(loss, still)

@@ -38,7 +38,7 @@ _TAGS = frozenset(
     "small span div table thead tbody tr th td".split()
 )
 _ATTRIBUTES = frozenset(
-    "lang charset name content http-equiv class style href open scope aria-hidden".split()
+    "lang charset name content http-equiv class id style href open scope aria-hidden".split()
 )
 _MARKUP = frozenset({"heading_open", "strong_open", "link_open", "blockquote_open"})
 
@@ -56,7 +56,7 @@ def audit_of(text: str, scripts: int = 2) -> Audit:
         name=text,
         files=2,
         entries=(entry,) * scripts,
-        findings=tuple(Weighed(finding, level, "high severity, on every step", (place,)) for level in Level),
+        findings=tuple(Weighed(finding, level, "on every step", (place,)) for level in Level),
         gaps=tuple(
             Gap("tf32", "TF32", level, "Do it.", "it is old", (text,), (place,), (impact,)) for level in Level
         ),
@@ -111,7 +111,9 @@ def assert_harmless(text: str, plain: Page) -> None:
         assert tag in _TAGS
         assert attributes.keys() <= _ATTRIBUTES
         link = attributes.get("href")
-        assert link is None or link.startswith(("https://example.org/", "https://github.com/ptopt/ptopt/"))
+        assert link is None or link.startswith(
+            ("#", "https://example.org/", "https://github.com/ptopt/ptopt/")
+        )
 
 
 @pytest.fixture(scope="module")
@@ -198,6 +200,37 @@ def test_the_terminal_gets_printable_text(text: str) -> None:
         shown = render("terminal", audit, width=80)
         assert shown.replace("\n", "").isprintable()
         assert "Critical" in shown
+
+
+def test_what_to_do_stands_before_the_tables_of_a_page() -> None:
+    audit = audit_of("plain")
+    other = dataclasses.replace(audit.entries[0], path="other.py", framework="Lightning")
+    page = Page(render("html", dataclasses.replace(audit, entries=(audit.entries[0], other))))
+    ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+    assert ids == ["critical", "moderate", "plan", "low", "good", "measures"]
+    links = [attributes["href"] for _, attributes in page.tags if str(attributes.get("href")).startswith("#")]
+    assert sorted(links) == sorted(f"#{each}" for each in ids if each != "measures")
+    assert not any("open" in attributes for tag, attributes in page.tags if tag == "details")
+    alone = Page(render("html", audit_of("plain", scripts=1)))
+    assert sum("open" in attributes for tag, attributes in alone.tags if tag == "details") == 1
+
+
+def test_the_plan_of_markdown_stands_before_what_has_low_priority() -> None:
+    shown = render("markdown", audit_of("plain"))
+    titles = re.findall(r"^### (.*)", shown, re.MULTILINE)
+    assert titles[:4] == ["Critical priority", "Moderate priority", "Plan", "Low priority"]
+
+
+@pytest.mark.parametrize("name", ["terminal", "markdown", "html"])
+def test_priority_and_severity_cannot_be_confused(name: str) -> None:
+    """A review states the severity of a rule; an audit shows it beside its own priority, and says how they relate."""
+    audit = audit_of("plain")
+    shown = " ".join(render(name, audit, width=400).split())
+    assert "by priority: 2 critical, 2 moderate, 2 low" in shown
+    assert "Priority (critical, moderate, low) says what to do first" in shown
+    assert shown.count("high severity, on every step") == len(audit.findings)
+    finding = json.loads(render("json", audit))["findings"][0]
+    assert (finding["priority"], finding["severity"]) == ("critical", "high")
 
 
 @pytest.fixture(scope="module")
@@ -330,6 +363,13 @@ def test_paths_of_the_table_stay_in_one_piece() -> None:
         "terminal", dataclasses.replace(audit, entries=(dataclasses.replace(entry, measures=rows),)), width=80
     )
     assert shown.count(f"{place}\n") >= len(rows)
+
+
+def test_a_wide_terminal_makes_no_longer_lines() -> None:
+    words = "plain words of a row that take more than one line"
+    lines = render("terminal", audit_of(words), width=200).splitlines()
+    assert 90 < max(map(len, lines)) <= 100
+    assert lines == render("terminal", audit_of(words), width=100).splitlines()
 
 
 def test_in_few_columns_a_row_stands_above_what_is_said_of_it() -> None:

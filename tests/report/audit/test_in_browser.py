@@ -55,7 +55,7 @@ def test_a_narrow_page_shows_what_is_to_do_and_folds_the_rest(page: Page, url: s
     page.goto(url)
     assert page.get_by_text("Measure 1", exact=True).is_visible()  # off
     assert not page.get_by_text("Measure 2", exact=True).is_visible()  # on
-    table = page.locator("section").first.bounding_box()
+    table = page.locator("#measures").bounding_box()
     assert table is not None and table["height"] < 40 * _ROWS
     page.get_by_text("10 on", exact=True).click()
     assert page.get_by_text("Measure 2", exact=True).is_visible()
