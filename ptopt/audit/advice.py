@@ -225,6 +225,7 @@ def _gap(key: str, level: Level, missing: Sequence[tuple[EntryPoint, Measure]], 
         both = f"{advice.action} With transformers: {advice.of_trainer}"
         advice = replace(advice, action=both if False in by_trainer else advice.of_trainer)
     action = _action(advice, [m for _, m in missing], facts)
+    action += _condition(key, facts)
     if key == "precision":
         entries = [entry for entry, _ in missing]
         action = precision_action(action, entries, facts)
@@ -256,6 +257,16 @@ def _action(advice: Advice, measures: Sequence[Measure], facts: ProjectFacts) ->
         first = max(lacking, key=lambda added: Version(added.version))
         return f"Use {first.package} {first.version} or later. Then: {advice.action}"
     return advice.action
+
+
+def _condition(key: str, facts: ProjectFacts) -> str:
+    """Which version the advice needs, where the project may run with an older one: " It needs torch 2.0: ..."; else ""."""
+    added = ADDED.get(NEEDS.get(key, ""))
+    if added is None or facts.at_least(added.package, added.version) is not False:
+        return ""
+    said = facts.describe(added.package)
+    open_ = f"the project names {said} as tested" if facts.tested(added.package) else f"{said} admits older ones"
+    return f" It needs {added.package} {added.version} or later: {open_}."
 
 
 def _level(key: str, entry: EntryPoint, entries: Sequence[EntryPoint]) -> Level:

@@ -229,7 +229,8 @@ def _entry(
 
 
 def _evaluator(live: Live, commands: tuple[Launch, ...], configured: Configured) -> Evaluator:
-    return Evaluator(live, live.once(Options), configured, Commands(commands, configured))
+    options = live.once(Options)
+    return Evaluator(live, options, configured, Commands(commands, configured, options, live.start.path))
 
 
 def _starts_other_work(live: Live, start: Start, command: Launch, configured: Configured) -> bool:

@@ -36,6 +36,7 @@ _IN_FOLDER = re.compile(r"\$\{?\w+\}?/([\w./-]+\.\w+)")
 _LINK = re.compile(
     r"(?:\]\(|href=[\"'])\s*<?(?:https://github\.com/[^/\s]+/[^/\s]+/blob/[^/\s]+/)?([^)\s#>\"']+\.md)\b"
 )
+_HTML = re.compile(r"</?(?:pre|code)\b[^>\n]{0,80}>", re.I)
 _OPTION = re.compile(r"--[A-Za-z]|-[A-Za-z]\w+")  # also those of one dash and a whole word
 _OPTION_NAME = re.compile(r"(?<![\w-])--?([A-Za-z][\w.-]*)")
 _OPTIONAL = re.compile(r"\[\s*-[^\]]*\]")  # `[--tag <tag>]` in a command of a page
@@ -120,7 +121,7 @@ def _commands(text: str) -> str:
     """The lines of a README that are commands, and what goes on below them; the others are left empty."""
     lines: list[str] = []
     goes_on = command = False
-    for line in text.split("\n"):
+    for line in _HTML.sub("", text).split("\n"):
         fence = line.lstrip().startswith("```")
         starts = bool(_COMMAND.match(line))
         below = command and bool(lines[-1]) and _MORE_OPTIONS.match(line) is not None  # a lost backslash

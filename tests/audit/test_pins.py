@@ -160,9 +160,48 @@ def test_several_images_are_a_range(audited: Auditor) -> None:
 
 
 def test_the_torch_beside_a_python_is_read(audited: Auditor) -> None:
-    said = "This codebase has been developed with python version 3.6, PyTorch version 1.7.1, CUDA 11.0"
+    said = "You need python version 3.6.\nInstall PyTorch version 1.7.1, CUDA 11.0"
     found = rows(audited, {"train.py": TRAIN, "README.md": said})
-    assert "torch==1.7.1 (README.md:1)" in found["compile"].detail
+    assert "torch==1.7.1 (README.md:2)" in found["compile"].detail
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "The code has been tested on PyTorch 1.10.",
+        "This codebase has been developed with python version 3.6, PyTorch version 1.10, CUDA 11.0",
+        "- Tested with PyTorch 1.10",
+        "Requires PyTorch 1.10 (others may work, too)",
+    ],
+)
+def test_what_was_tested_is_no_requirement(audited: Auditor, said: str) -> None:
+    audit = audited({"train.py": TRAIN, "README.md": said})
+    found = {row.key: row for row in audit.entries[0].measures}
+    tested = "; the project names torch 1.10 (README.md:1) as tested, and versions before 2.0"
+    assert (found["compile"].state, found["compile"].detail) == (OFF, f"nothing is compiled{tested} cannot")
+    for key in ("set_to_none", "tf32"):  # it depends on which of them runs
+        assert found[key].state is UNKNOWN
+        assert found[key].detail.endswith("; the project names torch 1.10 (README.md:1) as tested")
+    assert not any("needs torch" in row.detail for row in audit.entries[0].measures)
+    compiled = next(gap for gap in audit.gaps if gap.key == "compile")
+    assert compiled.action.endswith(
+        "It needs torch 2.0 or later: the project names torch 1.10 (README.md:1) as tested."
+    )
+
+
+@pytest.mark.parametrize(
+    ("said", "held"),
+    [
+        ("- We recommend you to use **`PyTorch >= 1.8.0`**.", "torch>=1.8.0"),
+        ("We use pytorch >= 1.7.0\n```\nconda install pytorch==1.7.0\n```", "torch>=1.7.0"),
+        ("Tested with PyTorch 1.2 or later.", "torch>=1.2"),
+        ("pip install torch==1.13.1\n\nCompiling needs PyTorch >= 2.0.", "torch==1.13.1"),
+    ],
+)
+def test_the_oldest_torch_that_a_page_admits(said: str, held: str) -> None:
+    for page in ("README.md", "INSTALL.md"):
+        data = {page: said.encode()}
+        assert with_surroundings(read_facts(data), data).span("torch").startswith(f"{held} ({page}:")
 
 
 def test_a_build_for_cuda_is_no_later_version(audited: Auditor) -> None:

@@ -293,13 +293,28 @@ def zero_grad(setup: Setup) -> Measure:
         return Measure(key, title, State.ON, "`set_to_none=True`", tuple(stated)[:4])
     if setup.facts.excludes("torch", "2.0"):
         return Measure(
-            key, title, State.OFF, f"{pin}: before torch 2.0 the default fills them with zeros", setup.where()
+            key, title, State.OFF, f"{pin}: before torch 2.0 the default fills them with zeros", _asked_at(setup)
         )
     if setup.facts.divided("torch", "2.0"):
         why = f"{pin}: before torch 2.0 the default fills them with zeros, since then it sets them to None"
-        return Measure(key, title, State.UNKNOWN, why, setup.where())
+        return Measure(key, title, State.UNKNOWN, why, _asked_at(setup))
+    if setup.tested_before("2.0"):
+        why = f"the default since torch 2.0, zeros before; the project names {pin} as tested"
+        return Measure(key, title, State.UNKNOWN, why, _asked_at(setup))
     why = "the default since torch 2.0" + setup.admits_older("2.0", "fill them with zeros")
-    return Measure(key, title, State.ON, why, setup.where())
+    return Measure(key, title, State.ON, why, _asked_at(setup))
+
+
+def _asked_at(setup: Setup) -> tuple[Place, ...]:
+    """The calls of `zero_grad` that run, nearest to the training first; where it starts, where a library makes them."""
+    start = setup.where()
+    paths = {place.path for place in start}
+    found = [
+        setup.place(module, call)
+        for module, call in setup.calls("zero_grad")
+        if setup.runs(module, call).truth is not False
+    ]
+    return tuple(sorted(dict.fromkeys(found), key=lambda place: place.path not in paths))[:4] or start
 
 
 def _by_hand(setup: Setup, key: str, title: str) -> Measure | None:

@@ -325,6 +325,9 @@ def tf32(setup: Setup) -> Measure:
         return Measure(
             key, title, State.ON, f"the default of torch 1.7 to 1.11; the project needs {pin}", setup.where()
         )
+    if not found and setup.tested_before("1.12"):
+        why = f"on by default in torch 1.7 to 1.11, off since; the project names {pin} as tested"
+        return Measure(key, title, State.UNKNOWN, why, setup.where())
     absent = "off by default since torch 1.12, nothing switches it on"
     absent += setup.admits_older("1.12", "have it on from 1.7")
     if setup.facts.excludes("torch", "2.0") and setup.facts.at_least("torch", "1.12") is None:
@@ -373,6 +376,7 @@ def compiled(setup: Setup) -> Measure:
     absent = "nothing is compiled"
     if setup.facts.divided("torch", "2.0"):
         absent = f"{absent}, and torch before 2.0 cannot; {setup.facts.span('torch')}"
+    absent += setup.admits_older("2.0", "cannot")
     return setup.decide(key, title, found, absent, blind=setup.blind_model)
 
 
