@@ -107,7 +107,7 @@ def audit(name: str, scripts: Scripts, facts: ProjectFacts, review: Review, sure
         findings=found,
         gaps=missing,
         good=good(corrected),
-        plan=plan(missing, found),
+        plan=plan(missing, found, (f for f in review.findings if is_in_table(f, entries))),
         notes=(*how_to_read(missing), *too_new(entries, facts)),
         not_judged=(*scripts.lost, *_unknown(entries)),
         not_reviewed=review.not_reviewed,

@@ -38,7 +38,9 @@ class Commands:
         None where no file is known, or none of them says anything.
         """
         shown, default = self._default or ("", None)
-        runs = [(launch, default if file is None else file) for launch, file in self._files()] or [(None, default)]
+        runs = [(launch, default if file is None else file) for launch, file in self._files()] or [
+            (None, default)
+        ]
         found = [(launch, file, self._set_in(file, keys)) for launch, file in runs]
         values = [value for _, _, value in found if value is not None]
         if not values or len(values) < len(found):
@@ -47,7 +49,9 @@ class Commands:
         if not all(v.known and v.value == first.value and type(v.value) is type(first.value) for v in values):
             names = ", ".join(dict.fromkeys(str(v.value) if v.known else "?" for v in values))
             note = f"`{keys[-1]}` differs between {len(values)} commands ({names})"
-            return replace(one_of(values, note, first.place), known=False, value=None, note=note, differs=True)
+            return replace(
+                one_of(values, note, first.place), known=False, value=None, note=note, differs=True
+            )
         if default is None or any(file != default for _, file, _ in found):
             return first
         others = {s.value for s in self._configured.of(keys) if s.place.path != default} - {first.value}
@@ -58,7 +62,9 @@ class Commands:
         """What a file says of a setting: under these keys, else anywhere in it."""
         if not file:
             return None
-        return agreed(self._configured.within(file, keys) or self._configured.within(file, keys, anywhere=True))
+        return agreed(
+            self._configured.within(file, keys) or self._configured.within(file, keys, anywhere=True)
+        )
 
     def of(self, option: Option, default: Value, keys: tuple[str, ...]) -> Value | None:
         """What the option holds in all commands; not known where they differ; None where none says anything of it.

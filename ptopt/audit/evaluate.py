@@ -269,7 +269,9 @@ class Evaluator(Attributes):
                     sure = runs and _nested(module, binding.node)  # after it nothing before counts
                     answers = [value] if sure else [*answers, value]
             elif binding.kind == "item" and binding.value is not None:
-                answers.append(self._item(binding.value, binding.path, module, depth) or self._unknown(name, module))
+                answers.append(
+                    self._item(binding.value, binding.path, module, depth) or self._unknown(name, module)
+                )
             else:
                 return self._unknown(name, module)
         if not answers:
@@ -282,9 +284,7 @@ class Evaluator(Attributes):
             environment=held.environment or (not held.known and own.environment),
         )
 
-    def _item(
-        self, iterable: ast.expr, path: tuple[int, ...], module: Module, depth: int
-    ) -> Value | None:
+    def _item(self, iterable: ast.expr, path: tuple[int, ...], module: Module, depth: int) -> Value | None:
         """What a loop gives a name of its target, by all passes: of `for data, n in zip(sets, [4, 4])` 4; None where it is not known."""
         while path and isinstance(iterable, ast.Call):
             called, at = dotted_name(iterable.func), path[0]

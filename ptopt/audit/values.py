@@ -141,6 +141,7 @@ class Weighed:
     reason: str
     also: tuple[Place, ...] = ()  # where else the same is said, word for word
     at: str = ""  # where it stands, in words
+    others: tuple[Finding, ...] = ()  # that say the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +170,9 @@ class Step:
     less_memory: str = ""  # the part that needs less memory after it; "" of none
     impact: tuple[Impact, ...] = ()
     places: tuple[Place, ...] = ()
+    command: str = (
+        ""  # of a shell at the root of the repository: applies the fixes of rules, where they have some
+    )
 
 
 @dataclass(frozen=True, slots=True)

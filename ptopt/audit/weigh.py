@@ -70,13 +70,28 @@ def folded(findings: Iterable[Weighed]) -> tuple[Weighed, ...]:
     groups: dict[tuple[str, str, Level, str], list[Weighed]] = {}
     for each in findings:
         finding = each.finding
-        groups.setdefault(
-            (finding.rule, _LINE.sub("line", finding.message), each.level, each.reason), []
-        ).append(each)
+        groups.setdefault((finding.rule, without_lines(finding.message), each.level, each.reason), []).append(
+            each
+        )
     return tuple(
-        replace(group[0], also=tuple(place for each in group for place in _files(each.finding))[1:])
+        replace(
+            group[0],
+            also=tuple(place for each in group for place in _files(each.finding))[1:],
+            others=tuple(each.finding for each in group[1:]),
+        )
         for group in groups.values()
     )
+
+
+def without_lines(text: str) -> str:
+    """A statement without the numbers of the lines that it names."""
+    return _LINE.sub("line", text)
+
+
+def of_table(findings: Iterable[Finding], gap: Gap) -> list[Finding]:
+    """The findings that say of a line what a row of the table says of a script, where the row rests on their file."""
+    paths = {place.path for place in gap.evidence}
+    return [f for f in findings if _IN_THE_TABLE.get(f.name) == gap.key and f.path in paths]
 
 
 def _files(finding: Finding) -> Iterator[Place]:

@@ -48,7 +48,8 @@ _OPEN = re.compile(
 _AT_LEAST = re.compile(r"\bpython\**\W{0,4}(?:version\W{0,2})?(>=?|≥|&gt;|\bat least|from)\s*3\.", re.I)
 _SENTENCE = 80  # characters
 _TESTED = re.compile(
-    r"\b(tested|verified|developed|implemented|built|written|trained|experiments)\b(?:[^\n.;]|\.(?=\d))*$", re.I
+    r"\b(tested|verified|developed|implemented|built|written|trained|experiments)\b(?:[^\n.;]|\.(?=\d))*$",
+    re.I,
 )
 _TORCH = re.compile(r"\bpy?torch\W{0,6}(?:version\W{0,2}|v)?(\d+)\.(\d+)", re.I)
 _STARTED = re.compile(rf"python{_MINOR}\s")

@@ -16,9 +16,7 @@ _VERSION = r"v?(\d+\.\d+(?:\.\d+)?)"
 _COMMAND = re.compile(
     rf"(?:pip3?|conda|mamba)\s+install[^\n]{{0,200}}?\b(?:py)?torch\s*={{1,2}}\s*{_VERSION}", re.I
 )
-_IN_SENTENCE = (
-    rf"(?:[^\n.;]|\.(?=\d)){{0,60}}?\bpy?torch\W{{0,6}}(?:version\s*)?={{0,2}}\s*{_VERSION}(?P<after>[^\n]{{0,24}})"
-)
+_IN_SENTENCE = rf"(?:[^\n.;]|\.(?=\d)){{0,60}}?\bpy?torch\W{{0,6}}(?:version\s*)?={{0,2}}\s*{_VERSION}(?P<after>[^\n]{{0,24}})"
 _TESTED = re.compile(
     rf"(?:tested|verified|developed|implemented|built|written|trained|experiments){_IN_SENTENCE}", re.I
 )
@@ -30,9 +28,7 @@ _NAMED = re.compile(
 _OR_LATER = re.compile(
     r"^\W{0,3}(\+(?!cu\d|cpu)|x\b|or\b|and (above|later|higher|newer|up)|above|later|higher|newer)|^\.x", re.I
 )
-_AT_LEAST = re.compile(
-    rf"\b(?:py)?torch\b(?:\]\([^)\s]*\))?\W{{0,4}}(?:>=|≥|&gt;=)\s*{_VERSION}", re.I
-)
+_AT_LEAST = re.compile(rf"\b(?:py)?torch\b(?:\]\([^)\s]*\))?\W{{0,4}}(?:>=|≥|&gt;=)\s*{_VERSION}", re.I)
 _OTHERS_WORK = re.compile(
     r"(should|may|also|will|can)[^\n]{0,20} work|(other|later|newer|higher) versions", re.I
 )

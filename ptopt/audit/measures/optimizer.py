@@ -293,7 +293,11 @@ def zero_grad(setup: Setup) -> Measure:
         return Measure(key, title, State.ON, "`set_to_none=True`", tuple(stated)[:4])
     if setup.facts.excludes("torch", "2.0"):
         return Measure(
-            key, title, State.OFF, f"{pin}: before torch 2.0 the default fills them with zeros", _asked_at(setup)
+            key,
+            title,
+            State.OFF,
+            f"{pin}: before torch 2.0 the default fills them with zeros",
+            _asked_at(setup),
         )
     if setup.facts.divided("torch", "2.0"):
         why = f"{pin}: before torch 2.0 the default fills them with zeros, since then it sets them to None"

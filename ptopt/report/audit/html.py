@@ -16,6 +16,7 @@ from ptopt.report.audit.text import (
     NO_FIGURE,
     SYMBOLS,
     alike,
+    by_command,
     in_brief,
     names,
     no_figure,
@@ -156,7 +157,8 @@ def _plan(audit: Audit) -> Iterator[str]:
 
 
 def _step(step: Step) -> Iterator[str]:
-    yield f"<li><p>{_prose(in_brief(step))} <small>{_text(step.effort)}</small></p>"
+    by = f"{by_command(step)}<code>{_text(step.command)}</code>" if step.command else ""
+    yield f"<li><p>{_prose(in_brief(step))} <small>{_text(step.effort)}{by}</small></p>"
     yield from _places(step.places)
     yield "</li>"
 

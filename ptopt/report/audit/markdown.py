@@ -12,6 +12,7 @@ from ptopt.report.audit.text import (
     NO_FIGURE,
     SYMBOLS,
     alike,
+    by_command,
     in_brief,
     names,
     no_figure,
@@ -123,7 +124,8 @@ def _plan(audit: Audit) -> Iterator[str]:
         for step in phase.steps:
             lines.append(f"1. {markdown_text(in_brief(step))}")
             at = f"; at {', '.join(code_span(str(p)) for p in step.places)}" if step.places else ""
-            lines.append(f"   - Effort: {step.effort}{markdown_text(_effect(step))}{at}")
+            by = f"{by_command(step)}{code_span(step.command)}" if step.command else ""
+            lines.append(f"   - Effort: {step.effort}{by}{markdown_text(_effect(step))}{at}")
         yield "\n".join(lines)
     yield "\n".join(f"> {markdown_text(note)}" for note in audit.notes)
 

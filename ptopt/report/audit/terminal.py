@@ -18,6 +18,7 @@ from ptopt.report.audit.text import (
     NO_FIGURE,
     SYMBOLS,
     alike,
+    by_command,
     in_brief,
     names,
     no_figure,
@@ -191,7 +192,10 @@ class _Page:
                     others = len(step.places) - 1
                     more = f" and {count(others, 'other place')}" if others else ""
                     said = f"{self._place(str(step.places[0]), _BELOW, '' if more else ':')}{more}{':' * bool(more)} {said}"
-                yield bullet(Text.assemble(said, (f"  ({one_line(step.effort)})", "dim")), 4)
+                how = one_line(step.effort)
+                if step.command:
+                    how += f"{by_command(step)}`{self._whole(step.command)}`"
+                yield bullet(Text.assemble(said, (f"  ({how})", "dim")), 4)
         for note in audit.notes:
             yield _indented(Text(note, "dim"))
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from ptopt.audit.plan import SUGGESTED
 from ptopt.audit.values import Audit, EntryPoint, Gap, Level, Measure, Place, State, Step, Weighed
 from ptopt.findings import Finding
 from ptopt.impact import of_rule, on_a_cpu
@@ -69,6 +70,11 @@ def places(found: Iterable[Place]) -> str:
 def in_brief(step: Step) -> str:
     """What to do, in a sentence: all about it stands above the plan."""
     return _SENTENCE.split(step.title, maxsplit=1)[0]
+
+
+def by_command(step: Step) -> str:
+    """What stands between the effort of a step and its command: that does all of it, or saves a part of the effort."""
+    return ": " if step.effort == SUGGESTED else ", less with "
 
 
 def not_reviewed(audit: Audit) -> str:
