@@ -13,7 +13,7 @@ from packaging.version import Version
 from ptopt.audit.critical import is_measure_critical
 from ptopt.audit.halfprecision import obstacle_places, precision_action
 from ptopt.audit.measures.saving import NOTHING_SAVED
-from ptopt.audit.published import PINNED_COPIES, worth
+from ptopt.audit.published import PINNED_COPIES, is_of_other_code, worth
 from ptopt.audit.values import EntryPoint, Gap, Level, Measure, State
 from ptopt.project.added import ADDED
 from ptopt.project.facts import NO_FACTS, ProjectFacts
@@ -147,6 +147,9 @@ ADVICE: dict[str, Advice] = {
 }  # fmt: skip
 
 _MOST_PLACES = 6
+_OPTION_OF_FRAMEWORK = re.compile(r", or switch on the option of the framework \(`\w+`, `\w+`\)")
+_ASK_LIBRARY = ', or ask the library for it (`attn_implementation="sdpa"`)'
+_OF_TRANSFORMERS = re.compile(r"transformers|attn_implementation")
 _TRAINERS = ("transformers", "TRL")
 # Measures whose advice is code to write: where an option switches it on, that code is there already.
 _HAVE_OPTIONS = frozenset({"precision", "attention", "compile", "channels_last"})
@@ -225,7 +228,7 @@ def _gap(key: str, level: Level, missing: Sequence[tuple[EntryPoint, Measure]], 
         both = f"{advice.action} With transformers: {advice.of_trainer}"
         advice = replace(advice, action=both if False in by_trainer else advice.of_trainer)
     action = _action(advice, [m for _, m in missing], facts)
-    action += _condition(key, facts)
+    action = _without_others(key, action, missing) + _condition(key, facts)
     if key == "precision":
         entries = [entry for entry, _ in missing]
         action = precision_action(action, entries, facts)
@@ -236,7 +239,8 @@ def _gap(key: str, level: Level, missing: Sequence[tuple[EntryPoint, Measure]], 
         )
     return Gap(
         key, missing[0][1].title, level, action, advice.wrong_if, paths, places[:_MOST_PLACES],
-        worth(_figure_of(key, missing)),
+        () if is_of_other_code(key, [entry for entry, _ in missing]) else worth(_figure_of(key, missing)),
+        other_figures=is_of_other_code(key, [entry for entry, _ in missing]),
     )  # fmt: skip
 
 
@@ -257,6 +261,17 @@ def _action(advice: Advice, measures: Sequence[Measure], facts: ProjectFacts) ->
         first = max(lacking, key=lambda added: Version(added.version))
         return f"Use {first.package} {first.version} or later. Then: {advice.action}"
     return advice.action
+
+
+def _without_others(key: str, action: str, missing: Sequence[tuple[EntryPoint, Measure]]) -> str:
+    """Without the option of a framework or of a library where the scripts have none that takes it."""
+    if key == "precision" and all(entry.framework == "PyTorch" for entry, _ in missing):
+        return _OPTION_OF_FRAMEWORK.sub("", action)
+    if key == "attention" and not any(
+        entry.framework in _TRAINERS or _OF_TRANSFORMERS.search(m.detail) for entry, m in missing
+    ):
+        return action.replace(_ASK_LIBRARY, "")
+    return action
 
 
 def _condition(key: str, facts: ProjectFacts) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ptopt.audit.advice import gaps, too_new
+from ptopt.audit.classnames import names_in_texts
 from ptopt.audit.commands import Commands
 from ptopt.audit.composed import composed
 from ptopt.audit.configured import Configured, Read, read_all
@@ -76,7 +78,8 @@ def training_scripts(
     nearest = NearestFacts(facts, files)
     with no_cycle_collection():
         started = launches(files)
-        entries, lost = entry_points(python, started, read_all(files), nearest, scripts)
+        texts = functools.partial(names_in_texts, files, started)
+        entries, lost = entry_points(python, started, read_all(files), nearest, scripts, texts)
         entries = documented(entries, files, started, scripts)
     return Scripts(len(python), entries, tuple(lost))
 
@@ -133,9 +136,10 @@ def entry_points(
     configurations: Mapping[str, Document],
     facts: NearestFacts,
     scripts: frozenset[str],
+    texts: Callable[[], frozenset[str]] | None = None,
 ) -> tuple[tuple[EntryPoint, ...], list[str]]:
-    """The scripts that train, with their measures; and what could not be followed, in words."""
-    modules = Modules(files, facts.root)
+    """The scripts that train, with their measures; and what could not be followed, in words. `texts`: see `Modules`."""
+    modules = Modules(files, facts.root, texts)
     summaries = Summaries(modules)
     entries: list[EntryPoint] = []
     lost: list[str] = []

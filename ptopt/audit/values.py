@@ -155,7 +155,8 @@ class Gap:
     wrong_if: str  # when the advice does not hold
     entries: tuple[str, ...]  # paths of the scripts
     evidence: tuple[Place, ...]
-    impact: tuple[Impact, ...] = ()  # empty: no published or measured figure is known
+    impact: tuple[Impact, ...] = ()  # empty: no published or measured figure holds for it
+    other_figures: bool = False  # there are some, of code that the scripts are not known to resemble
 
 
 @dataclass(frozen=True, slots=True)

@@ -189,3 +189,36 @@ def test_a_command_of_a_page_goes_on_where_options_follow(end: str) -> None:
     page = f"```sh\n# ours\npython train.py --data /path{end}\n  --workers 3 \\\n  --amp\n```\n- a list\n"
     (launch,) = launches({"README.md": page.encode()})["train.py"]
     assert (launch.options["workers"], launch.options["amp"], launch.options["data"]) == ("3", True, "/path")
+
+
+CONFIGURED = script(
+    args="parser.add_argument('--config', default='./configs/small.yaml')",
+    before="    config = yaml.load(open(args.config))\n" + LOADER.format(", num_workers=config['loaders']"),
+)
+SIZES = {"configs/small.yaml": "lr: 1\nloaders: 0\n", "configs/large.yaml": "lr: 1\nloaders: 6\n"}
+
+
+def test_the_configuration_that_an_option_has_by_default_decides(audited: Auditor) -> None:
+    found = row(audited, {"train.py": CONFIGURED, **SIZES}, "workers")
+    assert found.state is OFF
+    assert found.detail == (
+        "`num_workers` is 0 (`loaders` of configs/small.yaml, the default of `--config`; others say 6)"
+    )
+    other = CONFIGURED.replace("./configs/small.yaml", "")
+    assert row(audited, {"train.py": other, **SIZES}, "workers").state is UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("commands", "state"),
+    [
+        ("python train.py --config configs/large.yaml", ON),
+        ("<pre>python train.py --config configs/large.yaml </pre>", ON),
+        ("python train.py --config configs/Small.yaml", OFF),  # no such file: the default
+        ("python train.py --config configs/large.yaml\n\npython train.py", UNKNOWN),
+    ],
+)
+def test_a_command_says_more_than_the_default_of_the_option(
+    audited: Auditor, commands: str, state: State
+) -> None:
+    files = {"train.py": CONFIGURED, "README.md": commands, **SIZES}
+    assert row(audited, files, "workers").state is state

@@ -69,7 +69,7 @@ def test_each_way_of_saving_is_named(audited: Auditor) -> None:
         'if len(names) > 0:\n    torch.save(net.state_dict(), "n.pt")'
     )
     found = row(audited, "saving", {"train.py": code(epoch=epoch)})
-    assert found.detail == "every 10 of `epoch`; each epoch where it is the best so far, synchronous"
+    assert found.detail == "every 10 epochs; each epoch where it is the best so far, synchronous"
     assert len(found.evidence) == 2
 
 

@@ -20,6 +20,7 @@ from ptopt.report.audit.text import (
     in_brief,
     names,
     no_figure,
+    no_figure_of,
     not_reviewed,
     number_of,
     of_level,
@@ -114,7 +115,7 @@ def _item(level: Level, title: str, body: Iterator[str]) -> Iterator[str]:
 def _gap(gap: Gap) -> Iterator[str]:
     yield f"<p>Off in {_text(names(gap.entries))}. {_prose(gap.action)}</p>"
     yield from _places(gap.evidence)
-    yield from _ranges(gap.impact)
+    yield from _ranges(gap.impact, no_figure_of(gap))
     yield f'<p class="wrong">Wrong if: {_prose(gap.wrong_if)}</p>'
 
 

@@ -16,6 +16,7 @@ from ptopt.report.audit.text import (
     in_brief,
     names,
     no_figure,
+    no_figure_of,
     not_reviewed,
     of_level,
     outcome,
@@ -95,7 +96,7 @@ def _gap(gap: Gap) -> Iterator[str]:
     yield f"- **{gap.title}**: off in {_paths(gap.entries)}. {markdown_text(gap.action)}"
     if gap.evidence:
         yield f"  - Evidence: {', '.join(code_span(str(p)) for p in gap.evidence)}"
-    yield from _gains(gap.impact)
+    yield from _gains(gap.impact, no_figure_of(gap))
     yield f"  - Wrong if: {markdown_text(gap.wrong_if)}"
 
 

@@ -22,6 +22,7 @@ from ptopt.report.audit.text import (
     in_brief,
     names,
     no_figure,
+    no_figure_of,
     not_reviewed,
     of_level,
     outcome,
@@ -153,7 +154,7 @@ class _Page:
     def _gap(self, gap: Gap) -> RenderableType:
         head = Text.assemble((gap.title, "bold"), f": off in {self._whole(names(gap.entries))}")
         lines: list[RenderableType] = [head, _indented(Text(one_line(gap.action)))]
-        lines += [_indented(text) for text in self._gains(gap.impact)]
+        lines += [_indented(text) for text in self._gains(gap.impact, no_figure_of(gap))]
         lines.append(_indented(Text(f"Wrong if: {one_line(gap.wrong_if)}.", "dim")))
         return _indented(Group(*lines))
 

@@ -17,7 +17,7 @@ from ptopt.report.text import count, place
 SYMBOLS = {State.ON: "on", State.OFF: "off", State.UNKNOWN: "unknown", State.NOT_APPLICABLE: "n/a"}
 HEADINGS = {Level.CRITICAL: "Critical", Level.MODERATE: "Moderate", Level.LOW: "Low"}
 NO_FIGURE = "no published figure; measure it"
-_OTHER_CODE = "the published figures are of other code; measure it"
+_OTHER_CODE = "the known figures are of other code; measure it"
 _NAMED = 4
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z`])")
 
@@ -33,6 +33,11 @@ def no_figure(finding: Finding) -> str:
         return _OTHER_CODE
     known = on_a_cpu(finding.name, finding.symbol)
     return NO_FIGURE if known is None else f"no figure for a GPU; {in_short(known)} ({condition(known)})"
+
+
+def no_figure_of(gap: Gap) -> str:
+    """What to say of a missing measure without a figure."""
+    return _OTHER_CODE if gap.other_figures else NO_FIGURE
 
 
 def outcome(audit: Audit) -> str:
