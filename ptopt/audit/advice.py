@@ -12,6 +12,7 @@ from packaging.version import Version
 
 from ptopt.audit.critical import is_measure_critical
 from ptopt.audit.halfprecision import obstacle_places, precision_action
+from ptopt.audit.measures.optimizer import FUSED_ARGUMENT
 from ptopt.audit.measures.saving import NOTHING_SAVED
 from ptopt.audit.published import PINNED_COPIES, is_of_other_code, worth
 from ptopt.audit.values import EntryPoint, Gap, Level, Measure, State
@@ -148,6 +149,7 @@ ADVICE: dict[str, Advice] = {
 
 _MOST_PLACES = 6
 _OPTION_OF_FRAMEWORK = re.compile(r", or switch on the option of the framework \(`\w+`, `\w+`\)")
+_CLASS = re.compile(r"`([A-Z]\w+)`")
 _ASK_LIBRARY = ', or ask the library for it (`attn_implementation="sdpa"`)'
 _OF_TRANSFORMERS = re.compile(r"transformers|attn_implementation")
 _TRAINERS = ("transformers", "TRL")
@@ -228,7 +230,7 @@ def _gap(key: str, level: Level, missing: Sequence[tuple[EntryPoint, Measure]], 
         both = f"{advice.action} With transformers: {advice.of_trainer}"
         advice = replace(advice, action=both if False in by_trainer else advice.of_trainer)
     action = _action(advice, [m for _, m in missing], facts)
-    action = _without_others(key, action, missing) + _condition(key, facts)
+    action = _without_others(key, action, missing) + _condition(key, [m for _, m in missing], facts)
     if key == "precision":
         entries = [entry for entry, _ in missing]
         action = precision_action(action, entries, facts)
@@ -274,9 +276,13 @@ def _without_others(key: str, action: str, missing: Sequence[tuple[EntryPoint, M
     return action
 
 
-def _condition(key: str, facts: ProjectFacts) -> str:
+def _condition(key: str, measures: Sequence[Measure], facts: ProjectFacts) -> str:
     """Which version the advice needs, where the project may run with an older one: " It needs torch 2.0: ..."; else ""."""
     added = ADDED.get(NEEDS.get(key, ""))
+    if key == "fused_optimizer":
+        classes = {match[1] for m in measures for match in _CLASS.finditer(m.detail)}
+        named = [FUSED_ARGUMENT[name] for name in classes if name in FUSED_ARGUMENT]
+        added = max(named, key=lambda each: Version(each.version), default=added)
     if added is None or facts.at_least(added.package, added.version) is not False:
         return ""
     said = facts.describe(added.package)

@@ -12,6 +12,7 @@ from ptopt.audit.commands import Commands
 from ptopt.audit.composed import composed
 from ptopt.audit.configured import Configured, Read, read_all
 from ptopt.audit.documented import documented
+from ptopt.audit.engines import handed_to_deepspeed
 from ptopt.audit.entries import (
     MOST_CANDIDATES,
     Start,
@@ -213,6 +214,8 @@ def _entry(
         if trains and len(trains) < len(commands):
             commands = trains
             evaluator = _evaluator(live, commands, configured)
+    if framework == "PyTorch" and handed_to_deepspeed(live, evaluator):
+        framework = "DeepSpeed"
     setup = Setup(live, evaluator, facts, framework, commands, configured, (module, call))
     limits = []
     if live.truncated:

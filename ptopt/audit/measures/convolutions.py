@@ -91,10 +91,12 @@ def _cuts_patches(setup: Setup, call: ast.Call) -> bool:
     if kernel is None or stride is None:
         return False
     sizes = [
-        {text_of(part) for part in (size.elts if isinstance(size, (ast.Tuple, ast.List)) else [size])}
+        [text_of(part) for part in size.elts] if isinstance(size, (ast.Tuple, ast.List)) else [text_of(size)]
         for size in (kernel, stride)
     ]
-    return sizes[0] == sizes[1] and len(sizes[0]) == 1 and sizes[0] != {"1"}
+    longest = max(map(len, sizes))
+    kernels, strides = (size * longest if len(size) == 1 else size for size in sizes)
+    return kernels == strides and set(kernels) != {"1"}
 
 
 def _models_of_torchvision(setup: Setup) -> tuple[str, ...]:

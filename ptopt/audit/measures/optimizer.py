@@ -35,13 +35,13 @@ _FUSED = re.compile(
 _FUSED_WORD = re.compile(r"Fused[A-Z]|CPUAdam|HybridAdam|8bit|Paged")
 _OF_CLASS = re.compile(r"`fused` of `(\w+)`")
 # Class of torch.optim -> its argument `fused`
-_FUSED_ARGUMENT = {
+FUSED_ARGUMENT = {
     "Adagrad": ADDED["Adagrad(fused=True)"],
     "Adam": ADDED["Adam(fused=True)"],
     "AdamW": ADDED["fused=True"],
     "SGD": ADDED["SGD(fused=True)"],
 }
-_FUSABLE = tuple(_FUSED_ARGUMENT)
+_FUSABLE = tuple(FUSED_ARGUMENT)
 
 
 def _by_default(setup: Setup) -> Value:
@@ -52,7 +52,8 @@ def _by_default(setup: Setup) -> Value:
     if setup.facts.divided("torch", "2.0"):
         pin = setup.facts.span("torch")
         return Value(True, False, f"torch loops over the parameters before 2.0, and uses the multi-tensor update on CUDA since; {pin}")  # fmt: skip
-    return Value(True, False, "torch uses the multi-tensor update on CUDA")
+    older = setup.admits_older("2.0", "loop over the parameters")
+    return Value(True, False, f"torch uses the multi-tensor update on CUDA{older}")
 
 
 def fused(setup: Setup) -> Measure:
@@ -80,6 +81,9 @@ def fused(setup: Setup) -> Measure:
         return lacking
     # Of several classes the one that is made by default, where that is known.
     found = [c for c in every if c.value == _by_default(setup) or c.value.truth is not False]
+    if not found and setup.framework == "DeepSpeed":
+        why = "DeepSpeed makes the optimizer that its configuration names"
+        return Measure(key, title, State.UNKNOWN, why, setup.where())
     return setup.decide(key, title, found or every, "")
 
 
@@ -87,7 +91,7 @@ def _without_fused(setup: Setup, found: list[Candidate]) -> Measure | None:
     """The row where the classes are those of a torch that has no fused update of them."""
     asked = [c for c in found if not c.detail.startswith("`fused` of ")]
     named = {match[1] for c in found if (match := _OF_CLASS.match(c.detail)) is not None}
-    arguments = [added for name, added in _FUSED_ARGUMENT.items() if name in named]
+    arguments = [added for name, added in FUSED_ARGUMENT.items() if name in named]
     if (
         asked
         or not arguments
@@ -96,7 +100,9 @@ def _without_fused(setup: Setup, found: list[Candidate]) -> Measure | None:
         return None
     first = found[0]
     name = min(named)
-    why = f"`{name}` has a fused update since torch {_FUSED_ARGUMENT[name].version}; {setup.facts.span('torch')}"
+    why = (
+        f"`{name}` has a fused update since torch {FUSED_ARGUMENT[name].version}; {setup.facts.span('torch')}"
+    )
     return Measure("fused_optimizer", "Fused optimizer", State.NOT_APPLICABLE, why, (first.place,))
 
 
@@ -271,6 +277,8 @@ def zero_grad(setup: Setup) -> Measure:
             and setup.runs(module, call).truth is not False
         ):
             kept.append(setup.place(module, call))
+    if setup.framework == "DeepSpeed":
+        return setup.not_applicable(key, title, "DeepSpeed clears the gradients")
     by_hand = None if kept else _by_hand(setup, key, title)
     if by_hand is not None:
         return by_hand

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ptopt.audit.arguments import TrainerArguments, keyword_value, lightning_argument
+from ptopt.audit.engines import half_precision
 from ptopt.audit.known import Value
 from ptopt.audit.modules import Module, dotted_name, text_of
 from ptopt.audit.setup import Candidate, Setup
@@ -56,6 +57,17 @@ def mixed_precision(setup: Setup) -> Measure:
     blind = setup.blind_model  # a network can set it for itself
     if setup.framework in ("DeepSpeed", "Colossal-AI"):
         blind = f"the configuration of {setup.framework} sets it"
+    if setup.framework == "DeepSpeed" and not any(c.value.truth for c in _autocasts(setup)):
+        stated = [
+            Candidate(
+                value,
+                setup.place(module, node),
+                f"`{name}` of the configuration that the code makes for DeepSpeed",
+            )
+            for name, value, module, node in half_precision(setup.live, setup.evaluator)
+            if setup.runs(module, node).truth is not False
+        ]
+        return setup.decide(key, title, stated, "", blind=blind)
     blind = blind or _named(setup)
     absent = "float32 throughout: no autocast, no half-precision model"
     lacking = setup.lacking("torch.cuda.amp", "autocast")
