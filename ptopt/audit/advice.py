@@ -13,6 +13,7 @@ from packaging.version import Version
 from ptopt.audit.critical import is_measure_critical
 from ptopt.audit.halfprecision import obstacle_places, precision_action
 from ptopt.audit.measures.optimizer import FUSED_ARGUMENT
+from ptopt.audit.measures.padding import TOKENS
 from ptopt.audit.measures.saving import NOTHING_SAVED
 from ptopt.audit.published import PINNED_COPIES, is_of_other_code, worth
 from ptopt.audit.values import EntryPoint, Gap, Level, Measure, State
@@ -47,7 +48,7 @@ ADVICE: dict[str, Advice] = {
     "tf32": Advice(
         Level.MODERATE,
         'Let float32 products use TF32: `torch.set_float32_matmul_precision("high")` once at the start.',
-        "the GPU is older than Ampere, or the results need full float32 precision",
+        "the GPU is older than Ampere, the results need full float32 precision, or nearly all is convolutions, which use TF32 by default",
         1, "one line", "forward and backward pass",
     ),
     "attention": Advice(
@@ -128,7 +129,7 @@ ADVICE: dict[str, Advice] = {
     "padding": Advice(
         Level.MODERATE,
         "Pad each batch to its longest sequence, group by length, or pack sequences.",
-        "lengths hardly differ, or static shapes are needed (`torch.compile`, CUDA graphs)",
+        "lengths hardly differ, the text is a small part of the step, or static shapes are needed (`torch.compile`, CUDA graphs)",
         2, "an afternoon", "forward and backward pass",
     ),
     "saving": Advice(
@@ -148,6 +149,7 @@ ADVICE: dict[str, Advice] = {
 }  # fmt: skip
 
 _MOST_PLACES = 6
+_FEW_TOKENS = 64  # such as of a caption: what is saved by shorter ones is little
 _OPTION_OF_FRAMEWORK = re.compile(r", or switch on the option of the framework \(`\w+`, `\w+`\)")
 _CLASS = re.compile(r"`([A-Z]\w+)`")
 _ASK_LIBRARY = ', or ask the library for it (`attn_implementation="sdpa"`)'
@@ -296,9 +298,29 @@ def _level(key: str, entry: EntryPoint, entries: Sequence[EntryPoint]) -> Level:
     """The level of the advice, one less where it is not known to make most of the cost; low where the script trains nothing."""
     if entry.trial:
         return Level.LOW
+    if key == "tf32" and _convolves_only(entry):
+        return Level.LOW
+    if key == "padding" and (row := measure_of(entry, key)) is not None and _are_few_tokens(row):
+        return Level.LOW
     if is_measure_critical(key, entry, entries):
         return Level.CRITICAL
     return Level.MODERATE if ADVICE[key].level is Level.CRITICAL else ADVICE[key].level
+
+
+def _convolves_only(entry: EntryPoint) -> bool:
+    """Are there convolutions, which use TF32 by default, and no attention?"""
+    convolves, attends = measure_of(entry, "channels_last"), measure_of(entry, "attention")
+    return (
+        convolves is not None
+        and convolves.state in (State.ON, State.OFF)
+        and attends is not None
+        and attends.state is State.NOT_APPLICABLE
+    )
+
+
+def _are_few_tokens(row: Measure) -> bool:
+    match = TOKENS.search(row.detail)
+    return match is not None and int(match[1]) <= _FEW_TOKENS
 
 
 def is_gap(entry: EntryPoint, measure: Measure) -> bool:

@@ -37,6 +37,7 @@ _COMPUTED: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
     ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod,
 }  # fmt: skip
+_DEFAULT_OF = "default of "
 _MOST_COPIES = 16  # of a list
 _SAME = (
     "bool",
@@ -167,7 +168,9 @@ class Evaluator(Attributes):
             if part.truth is decisive:
                 return part
         unknown = next((part for part in parts if part.truth is None), None)
-        return replace(unknown, choices=(), passed=()) if unknown else parts[-1]
+        if unknown is not None:
+            return replace(unknown, choices=(), passed=())
+        return replace(parts[-1], note=_of_all(parts))
 
     def _comparison(self, expr: ast.Compare, module: Module, depth: int) -> Value:
         left, right = self.of(expr.left, module, depth), self.of(expr.comparators[0], module, depth)
@@ -343,6 +346,14 @@ class Evaluator(Attributes):
         if not held.known or not isinstance(held.value, str):
             return None
         return replace(held, value=held.value.partition(":")[0])
+
+
+def _of_all(parts: list[Value]) -> str:
+    """Where each of several values comes from: "default of `--no_search` and `--test`"."""
+    notes = list(dict.fromkeys(part.note for part in parts if part.note))
+    if len(notes) > 1 and all(note.startswith(_DEFAULT_OF) for note in notes):
+        return _DEFAULT_OF + " and ".join(note.removeprefix(_DEFAULT_OF) for note in notes)
+    return parts[-1].note
 
 
 def _repeated(expr: ast.BinOp, left: Value, right: Value) -> Value | None:

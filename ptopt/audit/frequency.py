@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ptopt.audit.calling import callers
+from ptopt.audit.conditions import of_environment, of_first_process
 from ptopt.audit.modules import Module, text_of
 from ptopt.audit.setup import Setup
 from ptopt.source.index import FUNCTIONS, LOOPS, FunctionNode, Loop
@@ -156,6 +157,8 @@ class Frequencies:
             return met if met.every else replace(met, every=self._every(module, every))
         if isinstance(every, ast.BinOp):
             return _also(met, f"not `{test}`" if len(test) < _LONGEST else "a condition holds")
+        if all(map(_is_of_processes, _leaves(guard.test))):
+            return met
         known = self._setup.evaluator.truth_of(guard.test, module).truth is not None
         if of_best or known or test.endswith(" is not None"):
             return met
@@ -191,6 +194,23 @@ def _is_in_both(guard: ast.If, call: ast.AST) -> bool:
         )
         for branch in (guard.body, guard.orelse)
     )
+
+
+def _leaves(test: ast.expr) -> Iterator[ast.expr]:
+    """What `and`, `or` and `not` join."""
+    if isinstance(test, ast.BoolOp):
+        for value in test.values:
+            yield from _leaves(value)
+    elif isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        yield from _leaves(test.operand)
+    else:
+        yield test
+
+
+def _is_of_processes(test: ast.expr) -> bool:
+    """Does it say which of several processes it is, or whether there are several: one of them saves?"""
+    text = text_of(test)
+    return of_first_process(text) or of_environment(text)
 
 
 def _also(met: Frequency, condition: str) -> Frequency:

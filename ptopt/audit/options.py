@@ -57,7 +57,7 @@ class Options:
                     self._written[holder, option.name].append(option)
         for name, options in stated.items():
             if name in self._defaults:  # `set_defaults` goes before `add_argument`
-                self._defaults[name] = [replace(option, kind="default") for option in options]
+                self._defaults[name] = [_restated(option, self._defaults[name]) for option in options]
 
     def of(self, name: str) -> list[Option]:
         """The defaults of an option; where it has none, the assignments to it."""
@@ -88,6 +88,14 @@ class Options:
     def written(self, holder: str, name: str) -> list[Option]:
         """The assignments `holder.name = …` and `holder["name"] = …`, whatever the holder is called."""
         return self._written.get((holder, name), [])
+
+
+def _restated(stated: Option, arguments: list[Option]) -> Option:
+    """The argument with the default that `set_defaults` states for it: a command still gives it as the argument."""
+    flags = [option for option in arguments if option.shown.startswith("`-")]
+    first = next((o for o in flags if o.shown.strip("`-").replace("-", "_") == stated.name), None)
+    argument = first or next(iter(flags), stated)
+    return replace(argument, default=stated.default, path=stated.path, line=stated.line, kind="default")
 
 
 def _passes_on(option: Option) -> bool:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from ptopt.audit.absent import absent
 from ptopt.audit.configured import Configured
 from ptopt.audit.evaluate import Evaluator
-from ptopt.audit.known import Value
+from ptopt.audit.known import CALLS_DIFFER, Value
 from ptopt.audit.launchers import started_script
 from ptopt.audit.launches import Launch
 from ptopt.audit.live import Live
@@ -229,15 +229,20 @@ class Setup:
         open_ = [c for c in every if c.value.truth is None]
         if open_:
             first = open_[0]
-            between = ": " if first.value.differs else ", if "
+            says = first.value.differs or first.value.note.startswith(CALLS_DIFFER)
+            between = ": " if says else ", if "
             return Measure(
                 key, title, State.UNKNOWN, f"{first.detail}{between}{first.value.note}", _places(open_)
             )
         if every:
-            first = every[0]
+            first = next((c for c in every if c.value.note), every[0])
             reason = f": {first.value.note}" if first.value.note else ""
             return Measure(
-                key, title, State.OFF, f"{first.detail}: off{reason.replace(': ', ', ')}", _places(every)
+                key,
+                title,
+                State.OFF,
+                f"{first.detail}: off{reason.replace(': ', ', ')}",
+                _places([first, *every]),
             )
         if blind:
             return Measure(key, title, State.UNKNOWN, f"not seen; {blind}")

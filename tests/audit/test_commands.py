@@ -222,3 +222,14 @@ def test_a_command_says_more_than_the_default_of_the_option(
 ) -> None:
     files = {"train.py": CONFIGURED, "README.md": commands, **SIZES}
     assert row(audited, files, "workers").state is state
+
+
+def test_a_command_still_gives_an_argument_whose_default_is_stated_apart(audited: Auditor) -> None:
+    code = HALF.replace(
+        "    args = parser.parse_args()",
+        "    parser.set_defaults(half=False)\n    args = parser.parse_args()",
+    )
+    found = row(audited, {"train.py": code}, "precision")
+    assert (found.state, "default of `--half`" in found.detail) == (OFF, True)
+    files = {"train.py": code, "README.md": "python train.py --half True"}
+    assert row(audited, files, "precision").state is ON

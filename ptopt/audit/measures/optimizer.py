@@ -75,15 +75,15 @@ def fused(setup: Setup) -> Measure:
         note = f" ({value.note})" if value.note else ""
         return Measure(key, title, State.ON if on else State.OFF, f"`optim` is {name}{note}", places)
     every = list(_optimizers(setup))
-    if not every:
-        return _none_seen(setup, key, title)
-    if lacking := _without_fused(setup, every):
-        return lacking
     # Of several classes the one that is made by default, where that is known.
     found = [c for c in every if c.value == _by_default(setup) or c.value.truth is not False]
     if not found and setup.framework == "DeepSpeed":
         why = "DeepSpeed makes the optimizer that its configuration names"
         return Measure(key, title, State.UNKNOWN, why, setup.where())
+    if not every:
+        return _none_seen(setup, key, title)
+    if lacking := _without_fused(setup, every):
+        return lacking
     return setup.decide(key, title, found or every, "")
 
 
