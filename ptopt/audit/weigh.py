@@ -50,6 +50,8 @@ def weighed(finding: Finding, sure: float, entries: tuple[EntryPoint, ...]) -> W
     if finding.severity is not Severity.LOW and often:
         in_worker = bool(features.get("often:in a worker")) and finding.name not in _IN_FORCE
         how = "for each sample" if in_worker else "on every step" if each_step else "for each batch"
+        if how == "on every step" and entries and not _is_run(finding.path, entries):
+            how = "on every call, by no listed script"
         heavy = finding.severity is Severity.HIGH and is_finding_critical(finding, entries)
         return Weighed(finding, Level.CRITICAL if heavy else Level.MODERATE, how)
     if finding.severity is Severity.HIGH and _of_unknown_frequency(features):
@@ -103,6 +105,11 @@ def _files(finding: Finding) -> Iterator[Place]:
 def _is_trained(path: str, entries: tuple[EntryPoint, ...]) -> bool:
     """Does the training of a listed script stand in the file?"""
     return any(path == entry.path or _trains_in(entry, path) for entry in entries)
+
+
+def _is_run(path: str, entries: tuple[EntryPoint, ...]) -> bool:
+    """Does a listed script run code of the file?"""
+    return any(path == entry.path or path in entry.modules for entry in entries)
 
 
 def is_switched_off(finding: Finding, entries: tuple[EntryPoint, ...]) -> bool:

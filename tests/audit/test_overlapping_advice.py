@@ -12,7 +12,7 @@ import pytest
 from ptopt.audit.advice import ADVICE
 from ptopt.audit.plan import how_to_read, plan
 from ptopt.audit.values import Audit, Gap, Level, Place, State
-from ptopt.audit.weigh import each_once
+from ptopt.audit.weigh import each_once, weighed
 from ptopt.findings import Impact
 from ptopt.report.audit import render
 from tests.audit.conftest import Auditor
@@ -188,6 +188,14 @@ def test_a_step_of_the_plan_stands_once_and_says_where(audited: Auditor) -> None
     assert [place.path for place in step.places] == ["net.py", "other.py", "third.py"]
     text = " ".join(render("terminal", dataclasses.replace(audit, plan=(phase,)), width=200).split())
     assert f"- {step.places[0]} and 2 other places: {finding.finding.rule} attention-by-hand:" in text
+
+
+def test_code_that_no_listed_script_runs_is_run_on_no_step_of_one(audited: Auditor) -> None:
+    audit = audited(repository())
+    (found,) = (each.finding for each in audit.findings if each.finding.name == "attention-by-hand")
+    for path, reason in (("net.py", "on every step"), ("serve.py", "on every call, by no listed script")):
+        placed = dataclasses.replace(found, path=path, features=(("often:step", 1.0),))
+        assert weighed(placed, 0.0, audit.entries).reason == reason
 
 
 def test_a_rule_whose_fix_is_not_everywhere_is_one_step_with_the_command(audited: Auditor) -> None:

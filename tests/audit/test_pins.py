@@ -218,6 +218,29 @@ def test_an_optimizer_of_a_torch_that_has_no_fused_update_of_it(audited: Auditor
         assert found["fused_optimizer"].state is state, version
 
 
+UNPACKED = """
+def make(name, parameters, given):
+    options = read(given)
+    if name == "adamw":
+        return torch.optim.AdamW(parameters, **options)
+    if name == "fusedadam":
+        return FusedAdam(parameters, **options)
+
+"""
+
+
+def test_what_is_unpacked_gives_no_fused_update_that_torch_lacks(audited: Auditor) -> None:
+    code = textwrap.dedent(TRAIN).replace(
+        "torch.optim.SGD(net.parameters(), lr=0.1)", 'make("adamw", net.parameters(), "o.txt")'
+    )
+    code = code.replace(
+        "import torch\n", f"import torch\nfrom apex.optimizers import FusedAdam\n{UNPACKED}", 1
+    )
+    for version, state in (("1.8", NOT_APPLICABLE), ("2.0", UNKNOWN)):
+        found = rows(audited, {"train.py": code, "requirements.txt": f"torch=={version}\n"})
+        assert found["fused_optimizer"].state is state, found["fused_optimizer"]
+
+
 OPTIONS = {
     "tf32": "tf32", "compile": "torch_compile", "gradient_checkpointing": "gradient_checkpointing",
     "persistent_workers": "dataloader_persistent_workers",

@@ -33,7 +33,8 @@ _FUSED = re.compile(
     r"^(Fused(Adam\w*|SGD|LAMB|Lamb|Lars|LARS|NovoGrad|Adagrad|Lion|MixedPrecisionLamb|\w*Optimizer)|DeepSpeedCPUAdam|HybridAdam|\w*Adam\w*8bit|Paged\w+|SGD8bit|CPUAdam|Lion8bit)$"
 )
 _FUSED_WORD = re.compile(r"Fused[A-Z]|CPUAdam|HybridAdam|8bit|Paged")
-_OF_CLASS = re.compile(r"`fused` of `(\w+)`")
+_OF_CLASS = re.compile(r"`fused` of `(\w+)`|`(\w+)` with `fused`")
+_UNPACKED = re.compile(r"^`\*\*` at ")  # what is unpacked there was not found
 # Class of torch.optim -> its argument `fused`
 FUSED_ARGUMENT = {
     "Adagrad": ADDED["Adagrad(fused=True)"],
@@ -89,8 +90,14 @@ def fused(setup: Setup) -> Measure:
 
 def _without_fused(setup: Setup, found: list[Candidate]) -> Measure | None:
     """The row where the classes are those of a torch that has no fused update of them."""
-    asked = [c for c in found if not c.detail.startswith("`fused` of ")]
-    named = {match[1] for c in found if (match := _OF_CLASS.match(c.detail)) is not None}
+    asked = [
+        c
+        for c in found
+        if c.value.truth is not False
+        and not c.detail.startswith("`fused` of ")
+        and not _UNPACKED.search(c.value.note)
+    ]
+    named = {match[1] or match[2] for c in found if (match := _OF_CLASS.match(c.detail)) is not None}
     arguments = [added for name, added in FUSED_ARGUMENT.items() if name in named]
     if (
         asked
@@ -211,7 +218,7 @@ def _of_torch(setup: Setup, reached: bool) -> Iterator[Candidate]:
             yield found if reached else replace(found, value=value)
         elif setup.unpacks(call):
             value = setup.unpacked(module, call, "fused", _by_default(setup)) or Value(
-                False, note=f"`**` at {setup.place(module, call)}"
+                False, note=f"`**` at {setup.place(module, call)} gives it"
             )
             found = setup.site(module, call, f"`{short}` with `fused`", value)
             yield found if reached else replace(found, value=value)
