@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 
 from ptopt.audit.configured import Setting
 from ptopt.audit.modules import Module, Modules, dotted_name, path_is_package, text_of
-from ptopt.audit.summaries import DYNAMIC, Held, Site, Summaries, Summary, is_hook
+from ptopt.audit.summaries import DYNAMIC, Held, Site, Summaries, Summary, automain, is_hook
 from ptopt.source import work
 from ptopt.source.calls import last_name
 from ptopt.source.file import SourceFile
@@ -120,6 +120,8 @@ class Live:
         self._open: set[str] = set()  # modules of which any variable may be read
         self._packages: frozenset[str] | None = None  # asked for when all is read
         self._read(start)
+        if (main := automain(start.file.tree)) is not None:
+            self._run(start, main)
         self._follow_all()
         self._reach_registered()
         for _ in range(_MOST_ROUNDS):  # what is found by name may find more

@@ -387,3 +387,13 @@ def main_block(tree: ast.Module) -> ast.If | None:
         if isinstance(statement, ast.If) and is_main_test(statement.test):
             return statement
     return None
+
+
+def automain(tree: ast.Module) -> FunctionNode | None:
+    """`@experiment.automain` of sacred: the function that runs when the file is started, and not when it is imported."""
+    for statement in tree.body:
+        if isinstance(statement, FUNCTIONS) and any(
+            dotted_name(decorator).endswith(".automain") for decorator in statement.decorator_list
+        ):
+            return statement
+    return None

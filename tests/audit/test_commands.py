@@ -233,3 +233,26 @@ def test_a_command_still_gives_an_argument_whose_default_is_stated_apart(audited
     assert (found.state, "default of `--half`" in found.detail) == (OFF, True)
     files = {"train.py": code, "README.md": "python train.py --half True"}
     assert row(audited, files, "precision").state is ON
+
+
+def test_what_a_shell_script_is_given_goes_on_to_the_training(audited: Auditor) -> None:
+    files = {"train.py": HALF, "run.sh": 'N=$1\nshift\npython -m torch.distributed.launch train.py "$@"\n'}
+    assert row(audited, files, "precision").state is OFF
+    given = {"README.md": "```\nA=0,1 ./run.sh 8 data \\\n  --half True\n```\n"}
+    found = row(audited, {**files, **given}, "precision")
+    assert (found.state, "`--half` of README.md:3" in found.detail) == (ON, True)
+    script_of = {"all.sh": "bash run.sh 8 --half False\n"}
+    assert row(audited, {**files, **given, **script_of}, "precision").state is OFF
+    alone = {"run.sh": "python train.py\n"}  # it hands nothing on
+    assert row(audited, {**files, **given, **alone}, "precision").state is OFF
+
+
+def test_a_page_decides_where_scripts_start_another_of_the_name(audited: Auditor) -> None:
+    files = {
+        "train.py": HALF,
+        "other/train.py": HALF.replace("criterion", "loss_of"),
+        "other/run.sh": "python other/train.py --half False\n",
+        "README.md": "python train.py --half True\n",
+    }
+    rows = {entry.path: entry for entry in audited(files).entries}
+    assert [m.state for m in rows["train.py"].measures if m.key == "precision"] == [ON]

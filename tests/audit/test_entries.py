@@ -322,3 +322,22 @@ def test_an_engine_that_a_command_asks_for_runs_the_steps(audited: Auditor) -> N
     assert found["precision"].detail == "`fp16` of the configuration that the code makes for DeepSpeed"
     assert found["fused_optimizer"].state is State.UNKNOWN
     assert found["set_to_none"].state is State.NOT_APPLICABLE
+
+
+def test_the_main_function_of_sacred_is_a_script(audited: Auditor) -> None:
+    code = """
+        import torch
+        from sacred import Experiment
+
+        ex = Experiment("x")
+
+        @ex.automain
+        def main(_config):
+            for x, y in loader:
+                loss = model(x).sum()
+                loss.backward()
+                optimizer.step()
+        """
+    (entry,) = audited({"run.py": code}).entries
+    assert (entry.path, entry.framework, entry.line) == ("run.py", "PyTorch", 8)
+    assert not audited({"run.py": code.replace("@ex.automain", "@ex.capture")}).entries
