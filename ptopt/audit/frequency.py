@@ -85,9 +85,10 @@ class Frequencies:
         met = Frequency()
         for ancestor, child in module.file.index.ancestors(call):
             if isinstance(ancestor, ast.If) and child is not ancestor.test:
-                if _is_in_both(ancestor, call):
-                    continue
-                met = self._guarded(module, ancestor, child in ancestor.body, met)
+                taken = child in ancestor.body
+                if _calls_the_same(ancestor.orelse if taken else ancestor.body, call):
+                    continue  # where the condition decides otherwise, the other branch does it
+                met = self._guarded(module, ancestor, taken, met)
             elif isinstance(ancestor, LOOPS) and child in ancestor.body and _is_counted(module, ancestor):
                 return replace(met, loop=_named(ancestor))
             elif isinstance(ancestor, FUNCTIONS):
@@ -180,19 +181,16 @@ class Frequencies:
         return f"each {one}{note}" if number == "1" else f"every {number} {many}{note}"
 
 
-def _is_in_both(guard: ast.If, call: ast.AST) -> bool:
-    """Does the other branch call the same: whichever is taken, it runs?"""
-    if not isinstance(call, ast.Call) or not guard.orelse:
+def _calls_the_same(branch: list[ast.stmt], call: ast.AST) -> bool:
+    """Does a statement of the branch, under no further condition, call the same?"""
+    if not isinstance(call, ast.Call):
         return False
     called = text_of(call.func)
-    return all(
-        any(
-            isinstance(node, ast.Call) and text_of(node.func) == called
-            for statement in branch
-            if isinstance(statement, ast.Expr)
-            for node in ast.walk(statement)
-        )
-        for branch in (guard.body, guard.orelse)
+    return any(
+        isinstance(node, ast.Call) and text_of(node.func) == called
+        for statement in branch
+        if isinstance(statement, ast.Expr)
+        for node in ast.walk(statement)
     )
 
 

@@ -74,7 +74,7 @@ def worth(key: str) -> tuple[Impact, ...]:
         impact
         for rule in _RULES.get(key, ())
         for impact in of_rule(rule)
-        if impact.provenance == "published" or impact.device == "cuda"
+        if (impact.provenance == "published" or impact.device == "cuda") and "inference" not in impact.scope
     ]
     every = [*_OWN.get(key, ()), *of_rules]
     return tuple(

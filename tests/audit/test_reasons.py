@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from ptopt.audit.advice import gaps
+from ptopt.audit.advice import ADVICE, gaps
+from ptopt.audit.published import worth
 from ptopt.audit.values import Measure, State
+from ptopt.impact import of_rule
 from ptopt.report.audit import render
 from tests.audit.conftest import Auditor
 from tests.audit.test_measures import LOADER, script
@@ -257,3 +259,9 @@ def test_the_row_of_the_gradients_cites_the_call_that_clears_them(audited: Audit
         found = next(row for row in entry.measures if row.key == "set_to_none")
         line = next(n for n, text in enumerate(code.split("\n"), 1) if "zero_grad" in text)
         assert [str(place) for place in found.evidence] == [f"train.py:{line}"]
+
+
+def test_no_figure_of_inference_stands_beside_a_measure_of_a_training() -> None:
+    assert "inference" in " ".join(impact.scope for impact in of_rule("cudnn-autotune-off"))
+    figures = [impact.scope for key in ADVICE for impact in worth(key)]
+    assert figures and not any("inference" in scope for scope in figures)

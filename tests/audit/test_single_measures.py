@@ -268,6 +268,7 @@ def save(model, step):
         ("        pass\n    save(model, step)\n", "once, synchronous"),
         ("        if args.every > 0 and step % args.every == 0:\n            save(model, step)\n        else:\n            save(model, 0)\n", "each pass of the loop, synchronous"),
         ("        if args.every > 0 and step % args.every == 0:\n            pass\n        else:\n            save(model, 0)\n", "if not `args.every > 0 and step % args.every == 0`"),
+        ("        if step == 0:\n            save(model, 0)\n        elif step % 25 == 0:\n            save(model, step)\n", "every 25 steps, synchronous"),
         ("        if step % args.never == 0:\n            save(model, step)\n", "if `args.never` is set"),
     ],
 )  # fmt: skip
