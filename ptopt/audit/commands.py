@@ -28,7 +28,12 @@ class Commands:
         self, launches: tuple[Launch, ...], configured: Configured, options: Options | None = None, script: str = ""
     ) -> None:  # fmt: skip
         """`options`: those of the script, of which one may name the configuration file of a run that names none."""
-        self._launches = [launch for launch in launches if not launch.evaluates]
+        names = {} if options is None else options.long_names(script)
+        self._launches = [
+            replace(launch, options={names.get(name, name): given for name, given in launch.options.items()})
+            for launch in launches
+            if not launch.evaluates
+        ]
         self._configured = configured
         self._default = None if options is None else _default_file(options, script, configured)
 

@@ -40,7 +40,7 @@ _LINK = re.compile(
     r"(?:\]\(|href=[\"'])\s*<?(?:https://github\.com/[^/\s]+/[^/\s]+/blob/[^/\s]+/)?([^)\s#>\"']+\.md)\b"
 )
 _HTML = re.compile(r"</?(?:pre|code)\b[^>\n]{0,80}>", re.I)
-_OPTION = re.compile(r"--[A-Za-z]|-[A-Za-z]\w+")  # also those of one dash and a whole word
+_OPTION = re.compile(r"--[A-Za-z]|-[A-Za-z](?:\w+|$)")  # also those of one dash
 _OPTION_NAME = re.compile(r"(?<![\w-])--?([A-Za-z][\w.-]*)")
 _OPTIONAL = re.compile(r"\[\s*-[^\]]*\]")  # `[--tag <tag>]` in a command of a page
 _EVALUATES = re.compile(r"^(do_)?(eval|evaluate|evaluation|test|inference|infer|predict|demo)(_only|_mode)?$")
@@ -127,6 +127,7 @@ def of_script(started: Mapping[str, list[Launch]], script: str, paths: Iterable[
     name = script.rpartition("/")[2]
     same = [path for path in paths if path.rpartition("/")[2] == name]
     meant = [launch for launch in started.get(name, ()) if script in _meant(launch, same)]
+    meant = [launch for launch in meant if launch.options or not launch.passes_on] or meant
     by_scripts = [launch for launch in meant if launch.place.path.endswith(SHELL)]
     return tuple(by_scripts or meant)  # where scripts start it, they say more than a page
 

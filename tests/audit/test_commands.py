@@ -243,6 +243,8 @@ def test_what_a_shell_script_is_given_goes_on_to_the_training(audited: Auditor) 
     assert (found.state, "`--half` of README.md:3" in found.detail) == (ON, True)
     script_of = {"all.sh": "bash run.sh 8 --half False\n"}
     assert row(audited, {**files, **given, **script_of}, "precision").state is OFF
+    beside = {"README.md": "python train.py --half True\n"}  # nobody says what the script is given
+    assert row(audited, {**files, **beside}, "precision").state is ON
     alone = {"run.sh": "python train.py\n"}  # it hands nothing on
     assert row(audited, {**files, **given, **alone}, "precision").state is OFF
 
@@ -256,3 +258,19 @@ def test_a_page_decides_where_scripts_start_another_of_the_name(audited: Auditor
     }
     rows = {entry.path: entry for entry in audited(files).entries}
     assert [m.state for m in rows["train.py"].measures if m.key == "precision"] == [ON]
+
+
+def test_options_of_one_letter(audited: Auditor) -> None:
+    code = HALF.replace(
+        "parser.add_argument('--half'",
+        "parser.add_argument('-c', '--config', default=''); parser.add_argument('-p', '--half'",
+    )
+    sizes = {"configs/large.yaml": "lr: 1\nhalf: true\n", "configs/small.yaml": "lr: 1\nhalf: false\n"}
+    for command, state in (
+        ("python train.py -p True", ON),
+        ("python train.py -c configs/large.yaml --lr 1", ON),
+        ("python train.py -c configs/small.yaml", OFF),
+        ("python train.py -q True", OFF),
+    ):
+        files = {"train.py": code, "README.md": command, **sizes}
+        assert row(audited, files, "precision").state is state, command
