@@ -26,7 +26,8 @@ _NAMED = re.compile(
     re.I,
 )
 _OR_LATER = re.compile(
-    r"^\W{0,3}(\+(?!cu\d|cpu)|x\b|or\b|and (above|later|higher|newer|up)|above|later|higher|newer)|^\.x", re.I
+    r"^\W{0,3}(\+(?!cu\d|cpu)|x\b|or\b(?!\W{0,3}v?\d)|and (above|later|higher|newer|up)|above|later|higher|newer)|^\.x",
+    re.I,
 )
 _AT_LEAST = re.compile(rf"\b(?:py)?torch\b(?:\]\([^)\s]*\))?\W{{0,4}}(?:>=|≥|&gt;=)\s*{_VERSION}", re.I)
 _OTHERS_WORK = re.compile(

@@ -195,6 +195,8 @@ def test_what_was_tested_is_no_requirement(audited: Auditor, said: str) -> None:
         ("- We recommend you to use **`PyTorch >= 1.8.0`**.", "torch>=1.8.0"),
         ("We use pytorch >= 1.7.0\n```\nconda install pytorch==1.7.0\n```", "torch>=1.7.0"),
         ("Tested with PyTorch 1.2 or later.", "torch>=1.2"),
+        ("* PyTorch 1.0.0 or 1.1.0\n```\nconda install pytorch=1.1.0\n```", "torch==1.1.0"),
+        ("* PyTorch 1.7 or higher\n```\npip install torch==1.7.1\n```", "torch>=1.7"),
         ("pip install torch==1.13.1\n\nCompiling needs PyTorch >= 2.0.", "torch==1.13.1"),
     ],
 )
