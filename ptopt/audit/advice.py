@@ -288,9 +288,7 @@ def _condition(key: str, measures: Sequence[Measure], facts: ProjectFacts) -> st
     if added is None or facts.at_least(added.package, added.version) is not False:
         return ""
     said = facts.describe(added.package)
-    open_ = (
-        f"the project names {said} as tested" if facts.tested(added.package) else f"{said} admits older ones"
-    )
+    open_ = f"the project names {said}" if facts.only_named(added.package) else f"{said} admits older ones"
     return f" It needs {added.package} {added.version} or later: {open_}."
 
 

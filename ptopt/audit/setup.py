@@ -262,19 +262,19 @@ class Setup:
         return f"{added.package} has {what} since {added.version}; the project needs {self.facts.span(added.package)}"
 
     def admits_older(self, version: str, what: str) -> str:
-        """What a torch before `version` does, where the project states a minimum below it, or was tested with one; else ""."""
+        """What a torch before `version` does, where the project states a minimum below it, or names one; else ""."""
         may_be_older = self.facts.at_least("torch", version) is False and not self.facts.excludes(
             "torch", version
         )
         if not may_be_older:
             return ""
-        if self.facts.tested("torch"):
-            return f"; the project names {self.facts.describe('torch')} as tested, and versions before {version} {what}"
+        if self.facts.only_named("torch"):
+            return f"; the project names {self.facts.describe('torch')}, and versions before {version} {what}"
         return f"; {self.facts.describe('torch')} admits older ones, which {what}"
 
-    def tested_before(self, version: str) -> bool:
-        """Is all that the project says of its torch that it was tested with one before `version`?"""
-        return self.facts.tested("torch") and self.facts.at_least("torch", version) is False
+    def named_before(self, version: str) -> bool:
+        """Is all that the project says of its torch that one before `version` works?"""
+        return self.facts.only_named("torch") and self.facts.at_least("torch", version) is False
 
     def not_applicable(self, key: str, title: str, why: str) -> Measure:
         return Measure(key, title, State.NOT_APPLICABLE, why)

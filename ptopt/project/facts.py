@@ -196,7 +196,7 @@ class ProjectFacts:
         return cap
 
     def describe(self, package: str) -> str:
-        """The pin that decides, as "torch>=2.1 (pyproject.toml:12)"; "torch 2.1 (README.md:9)" where the project was tested with it;
+        """The pin that decides, as "torch>=2.1 (pyproject.toml:12)"; "torch 2.1 (README.md:9)" where a README names it as one that works;
         "" where nothing is known.
         """
         pins = self._deciding(package)
@@ -204,12 +204,12 @@ class ProjectFacts:
             return ""
         lows = [(low, pin) for pin in pins if (low := _bounds(pin.specifier).lower) is not None]
         pin = min(lows, key=lambda entry: entry[0])[1] if len(lows) == len(pins) else pins[0]
-        version = f" {pin.specifier.lstrip('>=')}" if pin.tested else pin.specifier
+        version = f" {pin.specifier.lstrip('>=')}" if pin.named else pin.specifier
         return f"{pin.package}{version} ({pin.path}:{pin.line})"
 
-    def tested(self, package: str) -> bool:
-        """Is all that is known of its version that the project was tested with one?"""
-        return any(pin.tested for pin in self._deciding(package))
+    def only_named(self, package: str) -> bool:
+        """Is all that is known of its version that a README names one that works?"""
+        return any(pin.named for pin in self._deciding(package))
 
     def _deciding(self, package: str) -> list[Pin]:
         names = (package, *(old for old, new in RENAMED.items() if new == package))

@@ -72,13 +72,13 @@ def _pin(path: str, text: str) -> Pin | None:
             else:
                 found.append(version)
     if least and (not commands or min(least) <= max(commands)):
-        return _made(path, text, min(least), ">=")
+        return _made(path, text, min(least), ">=", named=bool(commands))
     if commands or asked:
         said = {at for _, _, at in tested}
         named = [version for version in asked if version[2] not in said]
         if commands or named:
             return _made(path, text, max(commands or named), "==")
-    return _made(path, text, min(tested), ">=", tested=True) if tested else None
+    return _made(path, text, min(tested), ">=", named=True) if tested else None
 
 
 def _versions(pattern: re.Pattern[str], text: str) -> list[_Found]:
@@ -89,10 +89,10 @@ def _found(match: re.Match[str]) -> _Found:
     return _parts(match[1]), match[1], match.start(1)
 
 
-def _made(path: str, text: str, version: _Found, operator: str, tested: bool = False) -> Pin:
+def _made(path: str, text: str, version: _Found, operator: str, named: bool = False) -> Pin:
     line = text.count("\n", 0, version[2]) + 1
     exact = operator == "=="
-    return Pin("torch", f"{operator}{version[1]}", exact=exact, path=path, line=line, tested=tested)
+    return Pin("torch", f"{operator}{version[1]}", exact=exact, path=path, line=line, named=named)
 
 
 def _parts(version: str) -> tuple[int, ...]:

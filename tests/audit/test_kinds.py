@@ -119,7 +119,10 @@ def test_values_that_differ_answer_where_they_mean_the_same(audited: Auditor) ->
         ("- [PyTorch](http://pytorch.org) install = 1.9.0", ON),
         ("PyTorch version: 1.9.0", ON),
         ("PyTorch version: 1.9 or later", OFF),
-        ("Install [PyTorch](https://pytorch.org/)>=1.8.0:\n```\npip install torch==1.8.0+cu111\n```", OFF),
+        (
+            "Install [PyTorch](https://pytorch.org/)>=1.8.0:\n```\npip install torch==1.8.0+cu111\n```",
+            UNKNOWN,
+        ),
         ("Install [PyTorch](https://pytorch.org/)>=1.8.0", OFF),
         ("It was developed with PyTorch 1.7.1, but should work with other versions.", UNKNOWN),
     ],

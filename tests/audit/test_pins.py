@@ -177,15 +177,15 @@ def test_the_torch_beside_a_python_is_read(audited: Auditor) -> None:
 def test_what_was_tested_is_no_requirement(audited: Auditor, said: str) -> None:
     audit = audited({"train.py": TRAIN, "README.md": said})
     found = {row.key: row for row in audit.entries[0].measures}
-    tested = "; the project names torch 1.10 (README.md:1) as tested, and versions before 2.0"
+    tested = "; the project names torch 1.10 (README.md:1), and versions before 2.0"
     assert (found["compile"].state, found["compile"].detail) == (OFF, f"nothing is compiled{tested} cannot")
     for key in ("set_to_none", "tf32"):  # it depends on which of them runs
         assert found[key].state is UNKNOWN
-        assert found[key].detail.endswith("; the project names torch 1.10 (README.md:1) as tested")
+        assert found[key].detail.endswith("; the project names torch 1.10 (README.md:1)")
     assert not any("needs torch" in row.detail for row in audit.entries[0].measures)
     compiled = next(gap for gap in audit.gaps if gap.key == "compile")
     assert compiled.action.endswith(
-        "It needs torch 2.0 or later: the project names torch 1.10 (README.md:1) as tested."
+        "It needs torch 2.0 or later: the project names torch 1.10 (README.md:1)."
     )
 
 
@@ -203,7 +203,11 @@ def test_what_was_tested_is_no_requirement(audited: Auditor, said: str) -> None:
 def test_the_oldest_torch_that_a_page_admits(said: str, held: str) -> None:
     for page in ("README.md", "INSTALL.md"):
         data = {page: said.encode()}
-        assert with_surroundings(read_facts(data), data).span("torch").startswith(f"{held} ({page}:")
+        facts = with_surroundings(read_facts(data), data)
+        (pin,) = facts.pins["torch"]
+        assert (f"torch{pin.specifier}", pin.path) == (held, page)
+        assert facts.span("torch") == (f"torch {held[7:]}" if pin.named else held) + f" ({page}:{pin.line})"
+        assert pin.named is (">=" in held and "install" in said)
 
 
 def test_a_build_for_cuda_is_no_later_version(audited: Auditor) -> None:

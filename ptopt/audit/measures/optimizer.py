@@ -317,8 +317,8 @@ def zero_grad(setup: Setup) -> Measure:
     if setup.facts.divided("torch", "2.0"):
         why = f"{pin}: before torch 2.0 the default fills them with zeros, since then it sets them to None"
         return Measure(key, title, State.UNKNOWN, why, _asked_at(setup))
-    if setup.tested_before("2.0"):
-        why = f"the default since torch 2.0, zeros before; the project names {pin} as tested"
+    if setup.named_before("2.0"):
+        why = f"the default since torch 2.0, zeros before; the project names {pin}"
         return Measure(key, title, State.UNKNOWN, why, _asked_at(setup))
     why = "the default since torch 2.0" + setup.admits_older("2.0", "fill them with zeros")
     return Measure(key, title, State.ON, why, _asked_at(setup))

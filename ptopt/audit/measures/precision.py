@@ -337,8 +337,8 @@ def tf32(setup: Setup) -> Measure:
         return Measure(
             key, title, State.ON, f"the default of torch 1.7 to 1.11; the project needs {pin}", setup.where()
         )
-    if not found and setup.tested_before("1.12"):
-        why = f"on by default in torch 1.7 to 1.11, off since; the project names {pin} as tested"
+    if not found and setup.named_before("1.12"):
+        why = f"on by default in torch 1.7 to 1.11, off since; the project names {pin}"
         return Measure(key, title, State.UNKNOWN, why, setup.where())
     absent = "off by default since torch 1.12, nothing switches it on"
     absent += setup.admits_older("1.12", "have it on from 1.7")
