@@ -281,6 +281,11 @@ def _without_others(key: str, action: str, missing: Sequence[tuple[EntryPoint, M
 def _condition(key: str, measures: Sequence[Measure], facts: ProjectFacts) -> str:
     """Which version the advice needs, where the project may run with an older one: " It needs torch 2.0: ..."; else ""."""
     added = ADDED.get(NEEDS.get(key, ""))
+    newer = ADDED.get(
+        ADVICE[key].newer
+    )  # where no version of the project has it, the action is the older one
+    if newer is not None and not facts.excludes(newer.package, newer.version):
+        added = newer
     if key == "fused_optimizer":
         classes = {match[1] for m in measures for match in _CLASS.finditer(m.detail)}
         named = [FUSED_ARGUMENT[name] for name in classes if name in FUSED_ARGUMENT]

@@ -183,6 +183,10 @@ def test_what_was_tested_is_no_requirement(audited: Auditor, said: str) -> None:
         assert found[key].state is UNKNOWN
         assert found[key].detail.endswith("; the project names torch 1.10 (README.md:1)")
     assert not any("needs torch" in row.detail for row in audit.entries[0].measures)
+    older = audited({"train.py": TRAIN, "README.md": said.replace("1.10", "1.7")})
+    for actions, needs in ((audit.gaps, ""), (older.gaps, "It needs torch 1.10 or later: ")):
+        (action,) = (gap.action for gap in actions if gap.key == "precision")
+        assert ("It needs" in action, needs in action) == (bool(needs), True)
     compiled = next(gap for gap in audit.gaps if gap.key == "compile")
     assert compiled.action.endswith(
         "It needs torch 2.0 or later: the project names torch 1.10 (README.md:1)."
