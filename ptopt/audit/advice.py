@@ -12,8 +12,10 @@ from packaging.version import Version
 
 from ptopt.audit.critical import is_measure_critical
 from ptopt.audit.halfprecision import obstacle_places, precision_action
+from ptopt.audit.measures.optimizer import FUSED_ARGUMENT
+from ptopt.audit.measures.padding import TOKENS
 from ptopt.audit.measures.saving import NOTHING_SAVED
-from ptopt.audit.published import PINNED_COPIES, worth
+from ptopt.audit.published import PINNED_COPIES, is_of_other_code, worth
 from ptopt.audit.values import EntryPoint, Gap, Level, Measure, State
 from ptopt.project.added import ADDED
 from ptopt.project.facts import NO_FACTS, ProjectFacts
@@ -46,7 +48,7 @@ ADVICE: dict[str, Advice] = {
     "tf32": Advice(
         Level.MODERATE,
         'Let float32 products use TF32: `torch.set_float32_matmul_precision("high")` once at the start.',
-        "the GPU is older than Ampere, or the results need full float32 precision",
+        "the GPU is older than Ampere, the results need full float32 precision, or nearly all is convolutions, which use TF32 by default",
         1, "one line", "forward and backward pass",
     ),
     "attention": Advice(
@@ -127,7 +129,7 @@ ADVICE: dict[str, Advice] = {
     "padding": Advice(
         Level.MODERATE,
         "Pad each batch to its longest sequence, group by length, or pack sequences.",
-        "lengths hardly differ, or static shapes are needed (`torch.compile`, CUDA graphs)",
+        "lengths hardly differ, the text is a small part of the step, or static shapes are needed (`torch.compile`, CUDA graphs)",
         2, "an afternoon", "forward and backward pass",
     ),
     "saving": Advice(
@@ -147,6 +149,11 @@ ADVICE: dict[str, Advice] = {
 }  # fmt: skip
 
 _MOST_PLACES = 6
+_FEW_TOKENS = 64  # such as of a caption: what is saved by shorter ones is little
+_OPTION_OF_FRAMEWORK = re.compile(r", or switch on the option of the framework \(`\w+`, `\w+`\)")
+_CLASS = re.compile(r"`([A-Z]\w+)`")
+_ASK_LIBRARY = ', or ask the library for it (`attn_implementation="sdpa"`)'
+_OF_TRANSFORMERS = re.compile(r"transformers|attn_implementation")
 _TRAINERS = ("transformers", "TRL")
 # Measures whose advice is code to write: where an option switches it on, that code is there already.
 _HAVE_OPTIONS = frozenset({"precision", "attention", "compile", "channels_last"})
@@ -225,6 +232,7 @@ def _gap(key: str, level: Level, missing: Sequence[tuple[EntryPoint, Measure]], 
         both = f"{advice.action} With transformers: {advice.of_trainer}"
         advice = replace(advice, action=both if False in by_trainer else advice.of_trainer)
     action = _action(advice, [m for _, m in missing], facts)
+    action = _without_others(key, action, missing) + _condition(key, [m for _, m in missing], facts)
     if key == "precision":
         entries = [entry for entry, _ in missing]
         action = precision_action(action, entries, facts)
@@ -235,7 +243,8 @@ def _gap(key: str, level: Level, missing: Sequence[tuple[EntryPoint, Measure]], 
         )
     return Gap(
         key, missing[0][1].title, level, action, advice.wrong_if, paths, places[:_MOST_PLACES],
-        worth(_figure_of(key, missing)),
+        () if is_of_other_code(key, [entry for entry, _ in missing]) else worth(_figure_of(key, missing)),
+        other_figures=is_of_other_code(key, [entry for entry, _ in missing]),
     )  # fmt: skip
 
 
@@ -258,13 +267,63 @@ def _action(advice: Advice, measures: Sequence[Measure], facts: ProjectFacts) ->
     return advice.action
 
 
+def _without_others(key: str, action: str, missing: Sequence[tuple[EntryPoint, Measure]]) -> str:
+    """Without the option of a framework or of a library where the scripts have none that takes it."""
+    if key == "precision" and all(entry.framework == "PyTorch" for entry, _ in missing):
+        return _OPTION_OF_FRAMEWORK.sub("", action)
+    if key == "attention" and not any(
+        entry.framework in _TRAINERS or _OF_TRANSFORMERS.search(m.detail) for entry, m in missing
+    ):
+        return action.replace(_ASK_LIBRARY, "")
+    return action
+
+
+def _condition(key: str, measures: Sequence[Measure], facts: ProjectFacts) -> str:
+    """Which version the advice needs, where the project may run with an older one: " It needs torch 2.0: ..."; else ""."""
+    added = ADDED.get(NEEDS.get(key, ""))
+    newer = ADDED.get(
+        ADVICE[key].newer
+    )  # where no version of the project has it, the action is the older one
+    if newer is not None and not facts.excludes(newer.package, newer.version):
+        added = newer
+    if key == "fused_optimizer":
+        classes = {match[1] for m in measures for match in _CLASS.finditer(m.detail)}
+        named = [FUSED_ARGUMENT[name] for name in classes if name in FUSED_ARGUMENT]
+        added = max(named, key=lambda each: Version(each.version), default=added)
+    if added is None or facts.at_least(added.package, added.version) is not False:
+        return ""
+    said = facts.describe(added.package)
+    open_ = f"the project names {said}" if facts.only_named(added.package) else f"{said} admits older ones"
+    return f" It needs {added.package} {added.version} or later: {open_}."
+
+
 def _level(key: str, entry: EntryPoint, entries: Sequence[EntryPoint]) -> Level:
     """The level of the advice, one less where it is not known to make most of the cost; low where the script trains nothing."""
     if entry.trial:
         return Level.LOW
+    if key == "tf32" and _convolves_only(entry):
+        return Level.LOW
+    if key == "padding" and (row := measure_of(entry, key)) is not None and _are_few_tokens(row):
+        return Level.LOW
     if is_measure_critical(key, entry, entries):
         return Level.CRITICAL
     return Level.MODERATE if ADVICE[key].level is Level.CRITICAL else ADVICE[key].level
+
+
+def _convolves_only(entry: EntryPoint) -> bool:
+    """Are there convolutions, which use TF32 by default, and no attention?"""
+    convolves, attends = measure_of(entry, "channels_last"), measure_of(entry, "attention")
+    return (
+        convolves is not None
+        and convolves.state in (State.ON, State.OFF)
+        and attends is not None
+        and attends.state is State.NOT_APPLICABLE
+    )
+
+
+def _are_few_tokens(row: Measure) -> bool:
+    match = TOKENS.search(row.detail)
+    return match is not None and int(match[1]) <= _FEW_TOKENS
 
 
 def is_gap(entry: EntryPoint, measure: Measure) -> bool:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ptopt.audit.advice import gaps, too_new
+from ptopt.audit.classnames import names_in_texts
 from ptopt.audit.commands import Commands
 from ptopt.audit.composed import composed
 from ptopt.audit.configured import Configured, Read, read_all
 from ptopt.audit.documented import documented
+from ptopt.audit.engines import handed_to_deepspeed
 from ptopt.audit.entries import (
     MOST_CANDIDATES,
     Start,
@@ -76,7 +79,8 @@ def training_scripts(
     nearest = NearestFacts(facts, files)
     with no_cycle_collection():
         started = launches(files)
-        entries, lost = entry_points(python, started, read_all(files), nearest, scripts)
+        texts = functools.partial(names_in_texts, files, started)
+        entries, lost = entry_points(python, started, read_all(files), nearest, scripts, texts)
         entries = documented(entries, files, started, scripts)
     return Scripts(len(python), entries, tuple(lost))
 
@@ -107,7 +111,7 @@ def audit(name: str, scripts: Scripts, facts: ProjectFacts, review: Review, sure
         findings=found,
         gaps=missing,
         good=good(corrected),
-        plan=plan(missing, found),
+        plan=plan(missing, found, (f for f in review.findings if is_in_table(f, entries))),
         notes=(*how_to_read(missing), *too_new(entries, facts)),
         not_judged=(*scripts.lost, *_unknown(entries)),
         not_reviewed=review.not_reviewed,
@@ -133,9 +137,10 @@ def entry_points(
     configurations: Mapping[str, Document],
     facts: NearestFacts,
     scripts: frozenset[str],
+    texts: Callable[[], frozenset[str]] | None = None,
 ) -> tuple[tuple[EntryPoint, ...], list[str]]:
-    """The scripts that train, with their measures; and what could not be followed, in words."""
-    modules = Modules(files, facts.root)
+    """The scripts that train, with their measures; and what could not be followed, in words. `texts`: see `Modules`."""
+    modules = Modules(files, facts.root, texts)
     summaries = Summaries(modules)
     entries: list[EntryPoint] = []
     lost: list[str] = []
@@ -209,6 +214,8 @@ def _entry(
         if trains and len(trains) < len(commands):
             commands = trains
             evaluator = _evaluator(live, commands, configured)
+    if framework == "PyTorch" and handed_to_deepspeed(live, evaluator):
+        framework = "DeepSpeed"
     setup = Setup(live, evaluator, facts, framework, commands, configured, (module, call))
     limits = []
     if live.truncated:
@@ -229,7 +236,8 @@ def _entry(
 
 
 def _evaluator(live: Live, commands: tuple[Launch, ...], configured: Configured) -> Evaluator:
-    return Evaluator(live, live.once(Options), configured, Commands(commands, configured))
+    options = live.once(Options)
+    return Evaluator(live, options, configured, Commands(commands, configured, options, live.start.path))
 
 
 def _starts_other_work(live: Live, start: Start, command: Launch, configured: Configured) -> bool:

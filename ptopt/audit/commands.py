@@ -9,7 +9,7 @@ from dataclasses import replace
 from ptopt.audit.configured import Configured, Setting
 from ptopt.audit.known import Value, agreed, one_of
 from ptopt.audit.launches import Launch
-from ptopt.audit.options import Option
+from ptopt.audit.options import Option, Options
 
 _FLAG = re.compile(r"`--?([\w.-]+)")
 _FIELD = re.compile(r" of `[A-Z]")
@@ -24,9 +24,52 @@ _PLACEHOLDER = re.compile(r"^[<{\[$]|^\.\.\.$|^(YOUR|your)_|^(X|N|K)+$")
 class Commands:
     """The commands of one script; those that only evaluate are left out."""
 
-    def __init__(self, launches: tuple[Launch, ...], configured: Configured) -> None:
-        self._launches = [launch for launch in launches if not launch.evaluates]
+    def __init__(
+        self, launches: tuple[Launch, ...], configured: Configured, options: Options | None = None, script: str = ""
+    ) -> None:  # fmt: skip
+        """`options`: those of the script, of which one may name the configuration file of a run that names none."""
+        names = {} if options is None else options.long_names(script)
+        self._launches = [
+            replace(launch, options={names.get(name, name): given for name, given in launch.options.items()})
+            for launch in launches
+            if not launch.evaluates
+        ]
         self._configured = configured
+        self._default = None if options is None else _default_file(options, script, configured)
+
+    def filed(self, keys: tuple[str, ...]) -> Value | None:
+        """What the configuration files of the runs say of a setting; of a command that names none, the file that an option has by default.
+
+        None where no file is known, or none of them says anything.
+        """
+        shown, default = self._default or ("", None)
+        runs = [(launch, default if file is None else file) for launch, file in self._files()] or [
+            (None, default)
+        ]
+        found = [(launch, file, self._set_in(file, keys)) for launch, file in runs]
+        values = [value for _, _, value in found if value is not None]
+        if not values or len(values) < len(found):
+            return None
+        first = values[0]
+        if not all(v.known and v.value == first.value and type(v.value) is type(first.value) for v in values):
+            names = ", ".join(dict.fromkeys(str(v.value) if v.known else "?" for v in values))
+            note = f"`{keys[-1]}` differs between {len(values)} commands ({names})"
+            return replace(
+                one_of(values, note, first.place), known=False, value=None, note=note, differs=True
+            )
+        if default is None or any(file != default for _, file, _ in found):
+            return first
+        others = {s.value for s in self._configured.of(keys) if s.place.path != default} - {first.value}
+        more = f"; others say {', '.join(sorted(map(str, others))[:3])}" if others else ""
+        return replace(first, note=f"{first.note}, the default of {shown}{more}")
+
+    def _set_in(self, file: str | None, keys: tuple[str, ...]) -> Value | None:
+        """What a file says of a setting: under these keys, else anywhere in it."""
+        if not file:
+            return None
+        return agreed(
+            self._configured.within(file, keys) or self._configured.within(file, keys, anywhere=True)
+        )
 
     def of(self, option: Option, default: Value, keys: tuple[str, ...]) -> Value | None:
         """What the option holds in all commands; not known where they differ; None where none says anything of it.
@@ -91,6 +134,19 @@ class Commands:
         found = self._configured.common(keys)
         value = agreed(found) if found else None
         return value if value is not None and value.known else None
+
+
+def _default_file(options: Options, script: str, configured: Configured) -> tuple[str, str] | None:
+    """The option that names a configuration file by default, as it is shown, and the file; None where none does."""
+    found: dict[str, str] = {}
+    for name in options.names():
+        every = options.of(name) if _FILE.match(name) else []
+        for option in [each for each in every if each.path == script] or every:
+            given = option.default.value if isinstance(option.default, ast.Constant) else None
+            path = configured.path_of(given) if isinstance(given, str) else None
+            if path is not None:
+                found[path] = option.shown
+    return next(((shown, path) for path, shown in found.items()), None) if len(found) == 1 else None
 
 
 def _is_number(option: Option) -> bool:

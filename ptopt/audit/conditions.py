@@ -124,7 +124,7 @@ class Conditions(ABC):
                 continue
             if wanted and isinstance(ancestor, ast.If) and _makes_what_is_missing(ancestor):
                 continue
-            if _is_now_and_then(ancestor.test):
+            if _is_now_and_then(ancestor.test) or (not wanted and _is_partly_now_and_then(ancestor.test)):
                 continue
             test = self.truth_of(ancestor.test, module, depth + 1)
             if test.truth is not None and test.truth is not wanted:
@@ -363,6 +363,15 @@ def _is_now_and_then(test: ast.expr) -> bool:
         and isinstance(test.left, ast.BinOp)
         and isinstance(test.left.op, ast.Mod)
         and not isinstance(test.left.left, ast.Constant)
+    )
+
+
+def _is_partly_now_and_then(test: ast.expr) -> bool:
+    """`every > 0 and step % every == 0`: what follows it otherwise runs in the other passes."""
+    return (
+        isinstance(test, ast.BoolOp)
+        and isinstance(test.op, ast.And)
+        and any(map(_is_now_and_then, test.values))
     )
 
 

@@ -131,9 +131,11 @@ class Configured:
         found = [path for path in self._files if f"/{path}".endswith(ending)] if len(ending) > 1 else []
         return min(found, key=len) if found else None
 
-    def within(self, path: str, keys: tuple[str, ...]) -> list[Setting]:
-        """The settings under these keys in one file: the last two of them, or one at its top."""
-        return [s for s in self._of_file(path) if _is_under(s, keys)]
+    def within(self, path: str, keys: tuple[str, ...], anywhere: bool = False) -> list[Setting]:
+        """The settings under these keys in one file: the last two of them, or one at its top; of the last `anywhere`."""
+        return [
+            s for s in self._of_file(path) if (s.keys[-1] == keys[-1] if anywhere else _is_under(s, keys))
+        ]
 
     def common(self, keys: tuple[str, ...]) -> list[Setting]:
         """The settings under these keys, where every file of the folders that hold one has it; else none."""

@@ -10,6 +10,7 @@ from ptopt.audit.evaluate import Evaluator
 from ptopt.audit.live import Live
 from ptopt.audit.modules import Module, Modules, dotted_name, text_of
 from ptopt.audit.options import Options
+from ptopt.audit.summaries import automain
 from ptopt.pathkind import is_notebook, path_kind
 from ptopt.source.calls import last_name
 from ptopt.source.index import FunctionNode, is_main_test
@@ -20,7 +21,7 @@ _TRAINING_NAME = re.compile(r"train|finetune|fine_tune|main|run|sft|dpo|ppo|grpo
 _WORK = r"(?:train|fine_?tune|fit|run|main|learn|launch|start|Fire)\w*"
 _DOES_WORK = re.compile(rf"{_WORK}$")
 _MAIN = re.compile(
-    rf"__name__\s*==|^(?:for|while|with|trainer|main|train|app|fire|run)\b|^(?:try:\s+)?[\w)][\w.)\] =]*\b{_WORK}\(".encode(),
+    rf"__name__\s*==|^@\w+\.automain\b|^(?:for|while|with|trainer|main|train|app|fire|run)\b|^(?:try:\s+)?[\w)][\w.)\] =]*\b{_WORK}\(".encode(),
     re.M,
 )
 # Scripts that use what training made: what they import may hold a training, which they do not run.
@@ -87,14 +88,15 @@ def main_line(module: Module) -> int:
     for statement in module.file.tree.body:
         if isinstance(statement, ast.If) and is_main_test(statement.test):
             return module.file.head_line(statement.lineno)
-    return 1
+    main = automain(module.file.tree)
+    return 1 if main is None else module.file.head_line(main.lineno)
 
 
 def starts_something(module: Module) -> bool:
     """Does the file do something when it is started: a main block, or calls and loops at the top?"""
     if module.file.is_notebook:
         return True
-    return any(
+    return automain(module.file.tree) is not None or any(
         (isinstance(s, ast.If) and is_main_test(s.test))
         or isinstance(s, (ast.For, ast.While, ast.With))
         or (isinstance(s, ast.Expr) and isinstance(s.value, ast.Call) and isinstance(s.value.func, ast.Name))

@@ -11,7 +11,7 @@ from typing import Any
 
 from ptopt.audit.attributes import Attributes
 from ptopt.audit.commands import Commands
-from ptopt.audit.conditions import DEPTH, Answers, of_first_process
+from ptopt.audit.conditions import DEPTH, LONGEST, Answers, of_first_process
 from ptopt.audit.configured import Configured
 from ptopt.audit.known import (
     Value,
@@ -37,6 +37,8 @@ _COMPUTED: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
     ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod,
 }  # fmt: skip
+_DEFAULT_OF = "default of "
+_MOST_COPIES = 16  # of a list
 _SAME = (
     "bool",
     "int",
@@ -120,6 +122,8 @@ class Evaluator(Attributes):
             return both if both.known else replace(test, choices=both.choices, passed=())
         if isinstance(expr, ast.BinOp) and type(expr.op) in _COMPUTED:
             left, right = self.of(expr.left, module, depth), self.of(expr.right, module, depth)
+            if (repeated := _repeated(expr, left, right)) is not None:
+                return repeated
             if not (left.known and right.known):
                 return replace(left if not left.known else right, choices=(), passed=())
             if any(isinstance(v, (str, bytes)) or abs(v) > 1e9 for v in (left.value, right.value)):
@@ -164,7 +168,9 @@ class Evaluator(Attributes):
             if part.truth is decisive:
                 return part
         unknown = next((part for part in parts if part.truth is None), None)
-        return replace(unknown, choices=(), passed=()) if unknown else parts[-1]
+        if unknown is not None:
+            return replace(unknown, choices=(), passed=())
+        return replace(parts[-1], note=_of_all(parts))
 
     def _comparison(self, expr: ast.Compare, module: Module, depth: int) -> Value:
         left, right = self.of(expr.left, module, depth), self.of(expr.comparators[0], module, depth)
@@ -265,6 +271,10 @@ class Evaluator(Attributes):
                     value = self.of(binding.value, module, depth)
                     sure = runs and _nested(module, binding.node)  # after it nothing before counts
                     answers = [value] if sure else [*answers, value]
+            elif binding.kind == "item" and binding.value is not None:
+                answers.append(
+                    self._item(binding.value, binding.path, module, depth) or self._unknown(name, module)
+                )
             else:
                 return self._unknown(name, module)
         if not answers:
@@ -276,6 +286,24 @@ class Evaluator(Attributes):
             place=held.place or own.place,
             environment=held.environment or (not held.known and own.environment),
         )
+
+    def _item(self, iterable: ast.expr, path: tuple[int, ...], module: Module, depth: int) -> Value | None:
+        """What a loop gives a name of its target, by all passes: of `for data, n in zip(sets, [4, 4])` 4; None where it is not known."""
+        while path and isinstance(iterable, ast.Call):
+            called, at = dotted_name(iterable.func), path[0]
+            if any(isinstance(argument, ast.Starred) for argument in iterable.args):
+                return None
+            if called == "zip" and at < len(iterable.args):
+                iterable, path = iterable.args[at], path[1:]
+            elif called == "enumerate" and at == 1 and iterable.args:
+                iterable, path = iterable.args[0], path[1:]
+            else:
+                return None
+        held = self.of(iterable, module, depth)
+        if path or not held.known or not isinstance(held.value, tuple) or not held.value:
+            return None
+        parts = [Value(True, part, held.note, held.place) for part in held.value]
+        return one_of(parts, held.note or f"`{text_of(iterable)[:LONGEST]}`", held.place)
 
     def _imported(self, name: ast.Name, module: Module, depth: int) -> Value:
         origin = module.imported.get(name.id)
@@ -318,6 +346,24 @@ class Evaluator(Attributes):
         if not held.known or not isinstance(held.value, str):
             return None
         return replace(held, value=held.value.partition(":")[0])
+
+
+def _of_all(parts: list[Value]) -> str:
+    """Where each of several values comes from: "default of `--no_search` and `--test`"."""
+    notes = list(dict.fromkeys(part.note for part in parts if part.note))
+    if len(notes) > 1 and all(note.startswith(_DEFAULT_OF) for note in notes):
+        return _DEFAULT_OF + " and ".join(note.removeprefix(_DEFAULT_OF) for note in notes)
+    return parts[-1].note
+
+
+def _repeated(expr: ast.BinOp, left: Value, right: Value) -> Value | None:
+    """`[4] * 3`: a list as often; None of another computation."""
+    if not isinstance(expr.op, ast.Mult) or not (left.known and right.known):
+        return None
+    held, times = (left, right) if isinstance(left.value, tuple) else (right, left)
+    if not isinstance(held.value, tuple) or not isinstance(times.value, int):
+        return None
+    return replace(held, value=held.value * times.value) if 0 < times.value <= _MOST_COPIES else None
 
 
 def _nested(module: Module, node: ast.AST) -> bool:

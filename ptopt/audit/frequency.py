@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ptopt.audit.calling import callers
+from ptopt.audit.conditions import of_environment, of_first_process
 from ptopt.audit.modules import Module, text_of
 from ptopt.audit.setup import Setup
 from ptopt.source.index import FUNCTIONS, LOOPS, FunctionNode, Loop
@@ -21,6 +22,10 @@ _MOST_SITES = 12  # calls of one function
 _MOST_SHOWN = 2  # conditions
 _LONGEST = 60  # characters of a condition
 _BETTER = re.compile(r"best|improve", re.I)
+_COUNTS = re.compile(r"epoch|step|iter|batch", re.I)
+_UNITS = {
+    "epoch": ("epoch", "epochs"), "step": ("step", "steps"), "iter": ("iteration", "iterations"), "batch": ("batch", "batches"),
+}  # fmt: skip
 _COUNTED = re.compile(r"epoch|step|iter|batch|loader|round|episode|update|train|range\(", re.I)
 
 
@@ -28,10 +33,10 @@ _COUNTED = re.compile(r"epoch|step|iter|batch|loader|round|episode|update|train|
 class Frequency:
     """What stands around a call, from the inside out."""
 
-    every: str = ""  # "every 5 of `epoch`"
+    every: str = ""  # "every 5 epochs"
     best: bool = False  # only where the evaluation is better than before
     conditions: tuple[str, ...] = ()  # those that are open
-    loop: str = ""  # "each epoch", "in the loop"; "once" where there is surely none
+    loop: str = ""  # "each epoch", "each pass of the loop"; "once" where there is surely none
 
     @property
     def rank(self) -> int:
@@ -80,7 +85,10 @@ class Frequencies:
         met = Frequency()
         for ancestor, child in module.file.index.ancestors(call):
             if isinstance(ancestor, ast.If) and child is not ancestor.test:
-                met = self._guarded(module, ancestor, child in ancestor.body, met)
+                taken = child in ancestor.body
+                if _calls_the_same(ancestor.orelse if taken else ancestor.body, call):
+                    continue  # where the condition decides otherwise, the other branch does it
+                met = self._guarded(module, ancestor, taken, met)
             elif isinstance(ancestor, LOOPS) and child in ancestor.body and _is_counted(module, ancestor):
                 return replace(met, loop=_named(ancestor))
             elif isinstance(ancestor, FUNCTIONS):
@@ -148,6 +156,10 @@ class Frequencies:
             if number.known and number.value in (None, 0, -1, math.inf):
                 return _also(met, f"`{text_of(every.right)}` is set")
             return met if met.every else replace(met, every=self._every(module, every))
+        if isinstance(every, ast.BinOp):
+            return _also(met, f"not `{test}`" if len(test) < _LONGEST else "a condition holds")
+        if all(map(_is_of_processes, _leaves(guard.test))):
+            return met
         known = self._setup.evaluator.truth_of(guard.test, module).truth is not None
         if of_best or known or test.endswith(" is not None"):
             return met
@@ -155,12 +167,48 @@ class Frequencies:
         return _also(met, shown if len(test) < _LONGEST else "a condition holds")
 
     def _every(self, module: Module, remainder: ast.BinOp) -> str:
+        """`(epoch + 1) % args.every == 0`: "every 5 epochs (default of `--every`)"."""
         value = self._setup.value(module, remainder.right)
         text = text_of(remainder.right)
-        shown = text if isinstance(remainder.right, ast.Constant) else f"`{text}`"
+        number = text if isinstance(remainder.right, ast.Constant) else f"`{text}`"
+        note = ""
         if value.known and value.note:
-            shown = f"{value.value} ({value.note})"
-        return f"every {shown} of `{text_of(remainder.left)[:40]}`"
+            number, note = str(value.value), f" ({value.note})"
+        counted = _COUNTS.search(text_of(remainder.left))
+        if counted is None:
+            return f"each time that `{text_of(remainder.left)[:40]}` is a multiple of {number}{note}"
+        one, many = _UNITS[counted[0].lower()]
+        return f"each {one}{note}" if number == "1" else f"every {number} {many}{note}"
+
+
+def _calls_the_same(branch: list[ast.stmt], call: ast.AST) -> bool:
+    """Does a statement of the branch, under no further condition, call the same?"""
+    if not isinstance(call, ast.Call):
+        return False
+    called = text_of(call.func)
+    return any(
+        isinstance(node, ast.Call) and text_of(node.func) == called
+        for statement in branch
+        if isinstance(statement, ast.Expr)
+        for node in ast.walk(statement)
+    )
+
+
+def _leaves(test: ast.expr) -> Iterator[ast.expr]:
+    """What `and`, `or` and `not` join."""
+    if isinstance(test, ast.BoolOp):
+        for value in test.values:
+            yield from _leaves(value)
+    elif isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        yield from _leaves(test.operand)
+    else:
+        yield test
+
+
+def _is_of_processes(test: ast.expr) -> bool:
+    """Does it say which of several processes it is, or whether there are several: one of them saves?"""
+    text = text_of(test)
+    return of_first_process(text) or of_environment(text)
 
 
 def _also(met: Frequency, condition: str) -> Frequency:
@@ -190,4 +238,4 @@ def _is_counted(module: Module, loop: Loop) -> bool:
 
 def _named(loop: Loop) -> str:
     header = "" if isinstance(loop, ast.While) else f"{text_of(loop.target)} {text_of(loop.iter)}"
-    return "each epoch" if "epoch" in header.lower() else "in the loop"
+    return "each epoch" if "epoch" in header.lower() else "each pass of the loop"

@@ -21,6 +21,7 @@ TRANSFORMERS = {
     "torch_compile": False, "deepspeed": None, "fsdp": "", "packing": False, "group_by_length": False,
     "gradient_checkpointing": False, "activation_checkpointing": None,
 }  # fmt: skip
+CALLS_DIFFER = "the calls of "  # how a note begins that says so
 # Arguments that older `TrainingArguments` lack, each with its entry of `ptopt.project.added`.
 TRANSFORMERS_ADDED = {
     "bf16": ADDED["bf16=True"],

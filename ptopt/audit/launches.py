@@ -26,7 +26,10 @@ _MOST_EXPANDED = 4  # variables that hold variables
 _NO_VALUE = re.compile(
     r"\$(@|\*|\{[@*]\}|\{\w+[\[@])|[|&;>]|\d>|2>&1"
 )  # the rest of a command line, and what follows it
-_COMMAND = re.compile(r"\s*(\$ )?([A-Z_]+=\S+ )*(python3?|torchrun|accelerate launch|deepspeed)\s")
+_COMMAND = re.compile(
+    r"\s*(\$ )?([A-Z_]+=\S+ )*((python3?|torchrun|accelerate launch|deepspeed)\s|((ba|z)?sh\s+|\./)\S+\.(sh|bash)\b)"
+)
+_PASSED_ON = ("$@", "$*", "${@}", "${*}")  # what a shell script was given
 _VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)(?:\[[@*]\])?\}|\$([A-Za-z_]\w*)")
 _WHOLE_LIST = re.compile(r"\"(\$\{\w+\[[@*]\]\})\"")  # its parts, and not one text
 _MORE_OPTIONS = re.compile(r"^\s*--?[A-Za-z][\w-]*(?:[\s=]|$)")
@@ -36,7 +39,8 @@ _IN_FOLDER = re.compile(r"\$\{?\w+\}?/([\w./-]+\.\w+)")
 _LINK = re.compile(
     r"(?:\]\(|href=[\"'])\s*<?(?:https://github\.com/[^/\s]+/[^/\s]+/blob/[^/\s]+/)?([^)\s#>\"']+\.md)\b"
 )
-_OPTION = re.compile(r"--[A-Za-z]|-[A-Za-z]\w+")  # also those of one dash and a whole word
+_HTML = re.compile(r"</?(?:pre|code)\b[^>\n]{0,80}>", re.I)
+_OPTION = re.compile(r"--[A-Za-z]|-[A-Za-z](?:\w+|$)")  # also those of one dash
 _OPTION_NAME = re.compile(r"(?<![\w-])--?([A-Za-z][\w.-]*)")
 _OPTIONAL = re.compile(r"\[\s*-[^\]]*\]")  # `[--tag <tag>]` in a command of a page
 _EVALUATES = re.compile(r"^(do_)?(eval|evaluate|evaluation|test|inference|infer|predict|demo)(_only|_mode)?$")
@@ -56,6 +60,7 @@ class Launch:
     lines: Mapping[str, int] = field(
         default_factory=dict
     )  # of an option, where that is not the first of the command
+    passes_on: bool = False  # a shell script adds what it is given itself
 
     def place_of(self, option: str) -> Place:
         """Where an option stands; of one that a variable holds, where the command begins."""
@@ -84,14 +89,47 @@ def launches(files: Mapping[str, bytes]) -> dict[str, list[Launch]]:
         text = _commands(files[path].decode("utf-8", "replace"))
         for name, launch in _of_script(path, text, page=True):
             shown.setdefault(name, []).append(launch)
-    return shown | found  # where scripts start it, they say more than a page
+    _hand_on(found, shown)
+    names = [name for name in {**shown, **found} if not name.endswith(SHELL)]
+    return {name: [*found.get(name, ()), *shown.get(name, ())] for name in names}
+
+
+def _hand_on(found: dict[str, list[Launch]], shown: dict[str, list[Launch]]) -> None:
+    """`./run.sh 8 --amp` of a script with `python train.py "$@"`: a command that starts `train.py` with `--amp`.
+
+    It takes the place of that in the script.
+    """
+    for name, some in list(found.items()):
+        left = []
+        for launch in some:
+            shell = launch.place.path.rpartition("/")[2]
+            given = False
+            for table in (found, shown):
+                for call in table.get(shell, ()) if launch.passes_on else ():
+                    options = {**launch.options, **call.options}
+                    lines = {option: call.place_of(option).line for option in call.options}
+                    whole = Launch(call.place, options, launch.script, lines)
+                    given = True
+                    if table is found:
+                        left.append(whole)
+                    else:
+                        shown.setdefault(name, []).append(whole)
+            if not given:
+                left.append(launch)
+        if left:
+            found[name] = left
+        else:
+            del found[name]
 
 
 def of_script(started: Mapping[str, list[Launch]], script: str, paths: Iterable[str]) -> tuple[Launch, ...]:
     """The commands that start this script, and none of the same name in another folder."""
     name = script.rpartition("/")[2]
     same = [path for path in paths if path.rpartition("/")[2] == name]
-    return tuple(launch for launch in started.get(name, ()) if script in _meant(launch, same))
+    meant = [launch for launch in started.get(name, ()) if script in _meant(launch, same)]
+    meant = [launch for launch in meant if launch.options or not launch.passes_on] or meant
+    by_scripts = [launch for launch in meant if launch.place.path.endswith(SHELL)]
+    return tuple(by_scripts or meant)  # where scripts start it, they say more than a page
 
 
 def _meant(launch: Launch, same: list[str]) -> list[str]:
@@ -120,7 +158,7 @@ def _commands(text: str) -> str:
     """The lines of a README that are commands, and what goes on below them; the others are left empty."""
     lines: list[str] = []
     goes_on = command = False
-    for line in text.split("\n"):
+    for line in _HTML.sub("", text).split("\n"):
         fence = line.lstrip().startswith("```")
         starts = bool(_COMMAND.match(line))
         below = command and bool(lines[-1]) and _MORE_OPTIONS.match(line) is not None  # a lost backslash
@@ -146,7 +184,7 @@ def _of_script(path: str, text: str, page: bool = False) -> list[tuple[str, Laun
             variables[assigned["name"]] = f"{before} {_expanded(value, variables)}".strip()
             continue
         line = _expanded(line, variables)
-        if (".py" not in line and " -m " not in line) or len(line) > _LINE:
+        if (".py" not in line and " -m " not in line and ".sh" not in line) or len(line) > _LINE:
             continue
         if page:
             line = _OPTIONAL.sub(" ", line)
@@ -158,7 +196,9 @@ def _of_script(path: str, text: str, page: bool = False) -> list[tuple[str, Laun
         if at is not None:
             options = _options(tokens[at + 1 :])
             lines = _lines_of(physical, number, end) if end > number else {}
-            found.append((PurePosixPath(script).name, Launch(Place(path, number), options, script, lines)))
+            passes_on = any(token in _PASSED_ON for token in tokens[at + 1 :])
+            launch = Launch(Place(path, number), options, script, lines, passes_on)
+            found.append((PurePosixPath(script).name, launch))
     return found
 
 
@@ -176,6 +216,10 @@ def _started(tokens: list[str]) -> tuple[int | None, str]:
     """The file that a command starts: `train.py`, `-m package.train`; and where in it that stands."""
     for i, word in enumerate(tokens):
         if word.endswith(".py"):
+            return i, word
+        if word.endswith(SHELL[:2]) and (
+            word.startswith("./") or tokens[i - 1 : i] in (["sh"], ["bash"], ["zsh"])
+        ):
             return i, word
         if word == "-m" and i + 1 < len(tokens) and not tokens[i + 1].startswith(_LAUNCHERS):
             return i + 1, tokens[i + 1].replace(".", "/") + ".py"

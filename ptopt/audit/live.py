@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 
 from ptopt.audit.configured import Setting
 from ptopt.audit.modules import Module, Modules, dotted_name, path_is_package, text_of
-from ptopt.audit.summaries import DYNAMIC, Held, Site, Summaries, Summary, is_hook
+from ptopt.audit.summaries import DYNAMIC, Held, Site, Summaries, Summary, automain, is_hook
 from ptopt.source import work
 from ptopt.source.calls import last_name
 from ptopt.source.file import SourceFile
@@ -120,6 +120,8 @@ class Live:
         self._open: set[str] = set()  # modules of which any variable may be read
         self._packages: frozenset[str] | None = None  # asked for when all is read
         self._read(start)
+        if (main := automain(start.file.tree)) is not None:
+            self._run(start, main)
         self._follow_all()
         self._reach_registered()
         for _ in range(_MOST_ROUNDS):  # what is found by name may find more
@@ -308,12 +310,26 @@ class Live:
                 self._reach_all(module, call.args[0], call)
 
     def _reach_named(self, module: Module, call: ast.Call) -> None:
-        """`eval(args.model)(...)`: any class that the module defines or imports."""
+        """`eval(args.model)(...)`: the classes that the module defines or imports, and of these the ones that a configuration, a
+        command or a text of the code names; any where none is named.
+        """
         self._opens(module)
-        for name in (*module.definitions, *module.imported):
-            found = self.modules.resolve(module, name)
-            if found is not None and isinstance(found[1], ast.ClassDef):
-                self._reach(found[0], found[1], (module, call))
+        found = [self.modules.resolve(module, name) for name in (*module.definitions, *module.imported)]
+        for level, origin in module.stars:
+            path = self.modules.find(origin, level, module.path)
+            other = self.modules.parse(path) if path is not None else None
+            found += (
+                [(other, definition) for definition in other.definitions.values()]
+                if other is not None
+                else []
+            )
+        classes = {
+            each[1]: each[0] for each in found if each is not None and isinstance(each[1], ast.ClassDef)
+        }
+        words = self.modules.words or frozenset()
+        named = {cls: holder for cls, holder in classes.items() if cls.name in words}
+        for cls, holder in (named or classes).items():
+            self._reach(holder, cls, (module, call))
 
     def _reach_all(self, module: Module, holder: ast.expr, site: ast.AST) -> None:
         """`models.__dict__[name]`, `getattr(models, name)`: any definition of the module."""

@@ -133,9 +133,13 @@ def _needed(_: Module, tree: ast.Module) -> list[tuple[int, str]]:
 class Modules:
     """The Python files of a repository; each is parsed at most once, when first needed."""
 
-    def __init__(self, files: Mapping[str, bytes], facts: ProjectFacts = NO_FACTS) -> None:
+    def __init__(
+        self, files: Mapping[str, bytes], facts: ProjectFacts = NO_FACTS, texts: Callable[[], frozenset[str]] | None = None
+    ) -> None:  # fmt: skip
+        """`texts`: the words of configurations, commands and code that may name a class; None where nobody looked."""
         self.files = files
         self.facts = facts
+        self._texts = texts
         self.unread: dict[str, str] = {}  # path -> why
         self._parsed: dict[str, Module | None] = {}
         self._computed: dict[Callable[[Modules], Any], Any] = {}
@@ -154,6 +158,10 @@ class Modules:
             self._computed[compute] = compute(self)
         known: T = self._computed[compute]
         return known
+
+    @cached_property
+    def words(self) -> frozenset[str] | None:
+        return None if self._texts is None else self._texts()
 
     def parse(self, path: str) -> Module | None:
         if path not in self._parsed:

@@ -19,6 +19,7 @@ _MAKES_TABLE = re.compile(
     r"default|get_?(config|cfg|args|params|hparams|options)|(config|hparams|options|args)$", re.I
 )
 _BOOLEAN = re.compile(r"bool", re.I)
+_SHORT = re.compile(r"-[A-Za-z]$")
 _ABSL = re.compile(r"^DEFINE_(bool|boolean|integer|float|string|enum|list|alias)$")
 
 
@@ -35,6 +36,7 @@ class Option:
     alone: object = True  # what it holds where a command gives it without a value
     type: str = ""  # of a parser: "int", "str2bool"
     takes: bool = True  # a value, on a command line
+    short: str = ""  # `c` of `-c`, "--config"
 
 
 class Options:
@@ -57,7 +59,7 @@ class Options:
                     self._written[holder, option.name].append(option)
         for name, options in stated.items():
             if name in self._defaults:  # `set_defaults` goes before `add_argument`
-                self._defaults[name] = [replace(option, kind="default") for option in options]
+                self._defaults[name] = [_restated(option, self._defaults[name]) for option in options]
 
     def of(self, name: str) -> list[Option]:
         """The defaults of an option; where it has none, the assignments to it."""
@@ -77,6 +79,11 @@ class Options:
         """Those that have a default."""
         return list(self._defaults)
 
+    def long_names(self, path: str) -> dict[str, str]:
+        """What the options of one letter that a file has stand for: `c` -> `config`."""
+        every = [option for options in self._defaults.values() for option in options if option.path == path]
+        return {option.short: option.shown.strip("`-").replace("-", "_") for option in every if option.short}
+
     def changed(self, name: str, holder: str) -> list[Option]:
         """The assignments to an option that has a default: to what options are mostly called, or to the holder."""
         if name not in self._defaults:
@@ -88,6 +95,14 @@ class Options:
     def written(self, holder: str, name: str) -> list[Option]:
         """The assignments `holder.name = …` and `holder["name"] = …`, whatever the holder is called."""
         return self._written.get((holder, name), [])
+
+
+def _restated(stated: Option, arguments: list[Option]) -> Option:
+    """The argument with the default that `set_defaults` states for it: a command still gives it as the argument."""
+    flags = [option for option in arguments if option.shown.startswith("`-")]
+    first = next((o for o in flags if o.shown.strip("`-").replace("-", "_") == stated.name), None)
+    argument = first or next(iter(flags), stated)
+    return replace(argument, default=stated.default, path=stated.path, line=stated.line, kind="default")
 
 
 def _passes_on(option: Option) -> bool:
@@ -158,7 +173,8 @@ def _argument(call: ast.Call, file: SourceFile, click: bool) -> Option | None:
     alone = not (isinstance(action, ast.Constant) and action.value == "store_false")
     kind = text_of(given["type"]) if "type" in given else ""
     takes = not (isinstance(action, ast.Constant) and str(action.value).startswith(("store_", "count")))
-    return Option(name, f"`{long}`", default, file.path, call.lineno, "default", alone, kind, takes)
+    short = next((f[1:] for f in flags if f != long and _SHORT.match(f)), "")
+    return Option(name, f"`{long}`", default, file.path, call.lineno, "default", alone, kind, takes, short)
 
 
 def _is_boolean(kind: ast.expr | None) -> bool:

@@ -71,7 +71,7 @@ class OptionValues(Conditions):
             if not settings and name in TRANSFORMERS and "transformers" in self.live.packages():
                 note = f"{OF_LIBRARY} for `{name}`"
                 return Value(True, TRANSFORMERS[name], note, self.place(module, expr))
-            filed = agreed(settings)
+            filed = self._of_run(keys_of(expr, name)) or agreed(settings)
             if filed is None:
                 return self._unknown(expr, module)
             return self._changed(filed, self._options.written(holder_of(expr), name), depth)
@@ -112,7 +112,13 @@ class OptionValues(Conditions):
     def _filled(self, name: str, expr: ast.expr) -> Value | None:
         """What the configurations say of an option that has to be given."""
         settings = [] if self._configured is None else self._configured.of(keys_of(expr, name))
-        return agreed(settings)
+        return self._of_run(keys_of(expr, name)) or agreed(settings)
+
+    def _of_run(self, keys: tuple[str, ...]) -> Value | None:
+        """What the configuration of the run says, where commands or a default name its file and Hydra does not compose it."""
+        if self._commands is None or self._configured is None or self._configured.is_composed:
+            return None
+        return self._commands.filed(keys)
 
     def _is_changed(self, change: Option, after: Value, depth: int) -> bool:
         """Does the assignment run: by its conditions, or because `if given("amp"): config.AMP = args.amp` asks for what is given?"""

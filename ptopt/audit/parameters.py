@@ -9,7 +9,7 @@ from dataclasses import replace
 from ptopt.audit.calling import callers, partials, passes_its_own
 from ptopt.audit.commands import Commands
 from ptopt.audit.configured import Configured
-from ptopt.audit.known import Value, default_of, one_of, position_of
+from ptopt.audit.known import CALLS_DIFFER, Value, default_of, one_of, position_of
 from ptopt.audit.live import Live
 from ptopt.audit.modules import Module
 from ptopt.audit.options import Options
@@ -77,7 +77,7 @@ class Parameters(OptionValues):
                 values.append(self.of(bound, other, depth))
         if not values:
             return self._default(function, name, module, depth)
-        return one_of(values, f"the calls of `{function.name}` differ", self.place(module, function))
+        return one_of(values, f"{CALLS_DIFFER}`{function.name}` differ", self.place(module, function))
 
     def _passed_through(self, name: str, module: Module, call: ast.Call, depth: int) -> Value | None:
         """`def __init__(self, *args, **kwargs): super().__init__(*args, **kwargs)`: what the calls of the former give by name."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass
 
 from ptopt.audit.advice import ADVICE, measure_of
 from ptopt.audit.measures.precision import HALF_WEIGHTS
 from ptopt.audit.values import EntryPoint, Gap, Good, Level, Measure, Phase, Place, State, Step, Weighed
+from ptopt.audit.weigh import of_table, without_lines
 from ptopt.findings import Finding, Safety
 
 _PHASES = (
@@ -16,6 +18,8 @@ _PHASES = (
     ("Larger changes", "days; measure first whether they are needed"),
 )
 _MOST_STEPS = 12  # of findings, in one phase
+_MOST_PATHS = 6  # of a command
+SUGGESTED = "a suggested edit"
 _GOOD = (
     "precision", "attention", "compile", "workers", "pin_memory", "persistent_workers", "non_blocking", "padding",
     "fused_optimizer", "accumulation", "gradient_checkpointing", "distributed", "channels_last", "cudnn_benchmark",
@@ -43,49 +47,81 @@ def how_to_read(gaps: tuple[Gap, ...]) -> tuple[str, ...]:
     return (overlap, _SHARE)
 
 
-def plan(gaps: tuple[Gap, ...], findings: tuple[Weighed, ...]) -> tuple[Phase, ...]:
-    """Steps by size of the change; in a phase the heaviest first."""
-    steps: list[list[tuple[int, Step]]] = [[], [], []]
+def plan(
+    gaps: tuple[Gap, ...], findings: tuple[Weighed, ...], in_table: Iterable[Finding] = ()
+) -> tuple[Phase, ...]:
+    """Steps by size of the change; in a phase the heaviest first. `in_table`: findings for which a row of a table stands."""
     order = list(Level)
+    found: dict[str, _Entry] = {}
+    in_table = tuple(in_table)
     for gap in gaps:
         advice = ADVICE[gap.key]
-        at = advice.phase - 1
         step = Step(
-            f"{gap.title}: {gap.action}", advice.effort, advice.speeds_up, "", gap.impact, gap.evidence
-        )
-        steps[at].append((order.index(gap.level), step))
+            f"{gap.title}: {gap.action}", advice.effort, advice.speeds_up, "", gap.impact, gap.evidence,
+            _command(of_table(in_table, gap)),
+        )  # fmt: skip
+        found[step.title] = _Entry(order.index(gap.level), advice.phase - 1, step)
+    groups: dict[str, list[Weighed]] = {}
     for weighed in findings:
-        finding = weighed.finding
-        quick = finding.fix is not None and finding.fix.safety is not Safety.DISPLAY
-        place = Place(finding.path, finding.span.start)
-        step = Step(f"{finding.rule} {finding.name}: {finding.message}", "a suggested edit" if quick else "an hour",
-                    _part(finding, "time"), _part(finding, "memory"), finding.impact, (place, *weighed.also))  # fmt: skip
-        steps[0 if quick else 1].append((order.index(weighed.level), step))
+        said = without_lines(f"{weighed.finding.rule} {weighed.finding.name}: {weighed.finding.message}")
+        groups.setdefault(said, []).append(weighed)
+    for said, group in groups.items():
+        found[said] = _of_findings(group)
     phases = []
-    for (title, effort), found in zip(_PHASES, steps, strict=True):
-        if found:
-            ranked = _each_once(step for _, step in sorted(found, key=lambda pair: pair[0]))
-            phases.append(Phase(title, effort, ranked[:_MOST_STEPS]))
+    for at, (title, effort) in enumerate(_PHASES):
+        ranked = sorted((e for e in found.values() if e.phase == at), key=lambda e: e.level)
+        if ranked:
+            phases.append(Phase(title, effort, tuple(e.step for e in ranked)[:_MOST_STEPS]))
     return tuple(phases)
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    level: int  # 0: the heaviest
+    phase: int
+    step: Step
+
+
+def _of_findings(group: list[Weighed]) -> _Entry:
+    """One step of findings that say the same, of which some may weigh more; quick where each of them has a fix."""
+    group = sorted(group, key=lambda weighed: list(Level).index(weighed.level))
+    first = group[0].finding
+    every = [finding for weighed in group for finding in (weighed.finding, *weighed.others)]
+    quick = all(map(_is_fixed, every))
+    places = [
+        place
+        for weighed in group
+        for place in (Place(weighed.finding.path, weighed.finding.span.start), *weighed.also)
+    ]
+    step = Step(
+        f"{first.rule} {first.name}: {first.message}", SUGGESTED if quick else "an hour", _part(first, "time"),
+        _part(first, "memory"), first.impact, tuple(dict.fromkeys(places)), _command(every),
+    )  # fmt: skip
+    return _Entry(list(Level).index(group[0].level), 0 if quick else 1, step)
+
+
+def _is_fixed(finding: Finding) -> bool:
+    """Does it have a fix that can be written?"""
+    return finding.fix is not None and finding.fix.safety is not Safety.DISPLAY
+
+
+def _command(findings: Iterable[Finding]) -> str:
+    """`ptopt fix --unsafe --select PTO201 train.py`, in the folder that was audited; "" where nothing has a fix."""
+    every = tuple(findings)
+    fixed = [finding for finding in every if _is_fixed(finding)]
+    if not fixed:
+        return ""
+    unsafe = any(f.fix is not None and f.fix.safety is Safety.UNSAFE for f in fixed)
+    rules = ",".join(dict.fromkeys(finding.rule for finding in fixed))
+    paths = list(dict.fromkeys(finding.path for finding in every))
+    named = paths if len(paths) <= _MOST_PATHS else []
+    parts = ["ptopt fix", *(["--unsafe"] if unsafe else []), f"--select {rules}", *map(shlex.quote, named)]
+    return " ".join(parts)
 
 
 def _part(finding: Finding, gain: str) -> str:
     """What takes less time, or memory, as far as a figure says so; "" where none does."""
     return next((impact.scope for impact in finding.impact if impact.gain == gain), "")
-
-
-def _each_once(steps: Iterable[Step]) -> tuple[Step, ...]:
-    """Steps that say the same, as those of findings of which one weighs more, are one with the places of all."""
-    found: dict[str, Step] = {}
-    for step in steps:
-        first = found.get(step.title)
-        same = (
-            step
-            if first is None
-            else replace(first, places=tuple(dict.fromkeys((*first.places, *step.places))))
-        )
-        found[step.title] = same
-    return tuple(found.values())
 
 
 def _waits(measure: Measure) -> bool:

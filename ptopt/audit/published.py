@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from ptopt.audit.values import EntryPoint
 from ptopt.findings import Impact
 from ptopt.impact import of_rule
 
+_OF_LANGUAGE = ("transformers", "TRL")  # frameworks of trainings of language models
 PINNED_COPIES = "non_blocking, pinned"  # the row `non_blocking`, where the loader pins its batches
 _TUNING = "https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"
 _OWN: dict[str, tuple[Impact, ...]] = {
@@ -54,13 +58,23 @@ _RULES: dict[str, tuple[str, ...]] = {
 }
 
 
+def is_of_other_code(key: str, entries: Iterable[EntryPoint]) -> bool:
+    """Are the figures those of code that these scripts are not known to resemble?
+
+    The start of workers was measured where it is nearly all that an epoch does, packing with language models.
+    """
+    if key == "padding":
+        return any(entry.framework not in _OF_LANGUAGE for entry in entries)
+    return key == "persistent_workers"
+
+
 def worth(key: str) -> tuple[Impact, ...]:
     """The figures for a measure: published ones and those measured on a GPU; empty where nobody has any."""
     of_rules = [
         impact
         for rule in _RULES.get(key, ())
         for impact in of_rule(rule)
-        if impact.provenance == "published" or impact.device == "cuda" or key == "persistent_workers"
+        if (impact.provenance == "published" or impact.device == "cuda") and "inference" not in impact.scope
     ]
     every = [*_OWN.get(key, ()), *of_rules]
     return tuple(

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from ptopt.audit.absent import absent
 from ptopt.audit.configured import Configured
 from ptopt.audit.evaluate import Evaluator
-from ptopt.audit.known import Value
+from ptopt.audit.known import CALLS_DIFFER, Value
 from ptopt.audit.launchers import started_script
 from ptopt.audit.launches import Launch
 from ptopt.audit.live import Live
@@ -229,15 +229,20 @@ class Setup:
         open_ = [c for c in every if c.value.truth is None]
         if open_:
             first = open_[0]
-            between = ": " if first.value.differs else ", if "
+            says = first.value.differs or first.value.note.startswith(CALLS_DIFFER)
+            between = ": " if says else ", if "
             return Measure(
                 key, title, State.UNKNOWN, f"{first.detail}{between}{first.value.note}", _places(open_)
             )
         if every:
-            first = every[0]
+            first = next((c for c in every if c.value.note), every[0])
             reason = f": {first.value.note}" if first.value.note else ""
             return Measure(
-                key, title, State.OFF, f"{first.detail}: off{reason.replace(': ', ', ')}", _places(every)
+                key,
+                title,
+                State.OFF,
+                f"{first.detail}: off{reason.replace(': ', ', ')}",
+                _places([first, *every]),
             )
         if blind:
             return Measure(key, title, State.UNKNOWN, f"not seen; {blind}")
@@ -257,11 +262,19 @@ class Setup:
         return f"{added.package} has {what} since {added.version}; the project needs {self.facts.span(added.package)}"
 
     def admits_older(self, version: str, what: str) -> str:
-        """What a torch before `version` does, where the project states a minimum below it; else ""."""
+        """What a torch before `version` does, where the project states a minimum below it, or names one; else ""."""
         may_be_older = self.facts.at_least("torch", version) is False and not self.facts.excludes(
             "torch", version
         )
-        return f"; {self.facts.describe('torch')} admits older ones, which {what}" if may_be_older else ""
+        if not may_be_older:
+            return ""
+        if self.facts.only_named("torch"):
+            return f"; the project names {self.facts.describe('torch')}, and versions before {version} {what}"
+        return f"; {self.facts.describe('torch')} admits older ones, which {what}"
+
+    def named_before(self, version: str) -> bool:
+        """Is all that the project says of its torch that one before `version` works?"""
+        return self.facts.only_named("torch") and self.facts.at_least("torch", version) is False
 
     def not_applicable(self, key: str, title: str, why: str) -> Measure:
         return Measure(key, title, State.NOT_APPLICABLE, why)

@@ -17,6 +17,7 @@ from ptopt.source.index import CODE_FIELDS, FUNCTIONS, FunctionNode, is_main_tes
 DYNAMIC = frozenset({"import_module", "instantiate", "instantiate_from_config", "get_class", "locate", "get_obj_from_str",
                       "exec_module", "build_from_cfg", "getmembers"})  # fmt: skip
 _BY_NAME = DYNAMIC | {"eval", "getattr"}
+_CLASS_NAME = re.compile(r"_?[A-Z]")
 _WRAPS = frozenset({"partial", "staticmethod", "classmethod", "property"})
 _CLASS_ASKED = {
     "isinstance": 1,
@@ -287,6 +288,8 @@ def _summary(parts: Iterable[ast.AST], unit: ast.AST) -> Summary:
         elif isinstance(node, ast.Call):
             summary.calls.append(node)
             apart.update(_classes_asked_for(node))
+        elif isinstance(node, ast.Compare):
+            apart.update(_classes_compared(node))
         elif isinstance(node, (ast.arg, ast.AnnAssign)) and node.annotation and not _is_class(unit):
             apart.add(node.annotation)
             summary.annotations += _summary([node.annotation], node).names
@@ -316,6 +319,23 @@ def _classes_asked_for(call: ast.Call) -> list[ast.expr]:
     given = call.args[at] if at is not None and at < len(call.args) else None
     each = given.elts if isinstance(given, ast.Tuple) else [given]
     return [part for part in each if isinstance(part, (ast.Name, ast.Attribute))]
+
+
+def _classes_compared(test: ast.Compare) -> Iterator[ast.expr]:
+    """Of `kind is Net` and `kind in [Net, Other]` the classes: what the other side is, somebody else says."""
+    for asked, side in zip(test.ops, test.comparators, strict=True):
+        if isinstance(asked, (ast.Is, ast.IsNot, ast.Eq, ast.NotEq)):
+            named = [side]
+        elif isinstance(asked, (ast.In, ast.NotIn)) and isinstance(side, (ast.List, ast.Tuple, ast.Set)):
+            named = side.elts
+        else:
+            continue
+        yield from (
+            part
+            for part in named
+            if isinstance(part, (ast.Name, ast.Attribute))
+            and _CLASS_NAME.match(dotted_name(part).rpartition(".")[2])
+        )
 
 
 def _assigned(node: ast.AST) -> tuple[tuple[str, ...], str, ast.expr] | None:
@@ -365,5 +385,15 @@ def _parts(unit: ast.AST) -> list[ast.AST]:
 def main_block(tree: ast.Module) -> ast.If | None:
     for statement in tree.body:
         if isinstance(statement, ast.If) and is_main_test(statement.test):
+            return statement
+    return None
+
+
+def automain(tree: ast.Module) -> FunctionNode | None:
+    """`@experiment.automain` of sacred: the function that runs when the file is started, and not when it is imported."""
+    for statement in tree.body:
+        if isinstance(statement, FUNCTIONS) and any(
+            dotted_name(decorator).endswith(".automain") for decorator in statement.decorator_list
+        ):
             return statement
     return None

@@ -141,6 +141,7 @@ class Weighed:
     reason: str
     also: tuple[Place, ...] = ()  # where else the same is said, word for word
     at: str = ""  # where it stands, in words
+    others: tuple[Finding, ...] = ()  # that say the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +155,8 @@ class Gap:
     wrong_if: str  # when the advice does not hold
     entries: tuple[str, ...]  # paths of the scripts
     evidence: tuple[Place, ...]
-    impact: tuple[Impact, ...] = ()  # empty: no published or measured figure is known
+    impact: tuple[Impact, ...] = ()  # empty: no published or measured figure holds for it
+    other_figures: bool = False  # there are some, of code that the scripts are not known to resemble
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +171,9 @@ class Step:
     less_memory: str = ""  # the part that needs less memory after it; "" of none
     impact: tuple[Impact, ...] = ()
     places: tuple[Place, ...] = ()
+    command: str = (
+        ""  # of a shell at the root of the repository: applies the fixes of rules, where they have some
+    )
 
 
 @dataclass(frozen=True, slots=True)

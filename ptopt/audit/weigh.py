@@ -50,6 +50,8 @@ def weighed(finding: Finding, sure: float, entries: tuple[EntryPoint, ...]) -> W
     if finding.severity is not Severity.LOW and often:
         in_worker = bool(features.get("often:in a worker")) and finding.name not in _IN_FORCE
         how = "for each sample" if in_worker else "on every step" if each_step else "for each batch"
+        if how == "on every step" and entries and not _is_run(finding.path, entries):
+            how = "on every call, by no listed script"
         heavy = finding.severity is Severity.HIGH and is_finding_critical(finding, entries)
         return Weighed(finding, Level.CRITICAL if heavy else Level.MODERATE, how)
     if finding.severity is Severity.HIGH and _of_unknown_frequency(features):
@@ -70,13 +72,28 @@ def folded(findings: Iterable[Weighed]) -> tuple[Weighed, ...]:
     groups: dict[tuple[str, str, Level, str], list[Weighed]] = {}
     for each in findings:
         finding = each.finding
-        groups.setdefault(
-            (finding.rule, _LINE.sub("line", finding.message), each.level, each.reason), []
-        ).append(each)
+        groups.setdefault((finding.rule, without_lines(finding.message), each.level, each.reason), []).append(
+            each
+        )
     return tuple(
-        replace(group[0], also=tuple(place for each in group for place in _files(each.finding))[1:])
+        replace(
+            group[0],
+            also=tuple(place for each in group for place in _files(each.finding))[1:],
+            others=tuple(each.finding for each in group[1:]),
+        )
         for group in groups.values()
     )
+
+
+def without_lines(text: str) -> str:
+    """A statement without the numbers of the lines that it names."""
+    return _LINE.sub("line", text)
+
+
+def of_table(findings: Iterable[Finding], gap: Gap) -> list[Finding]:
+    """The findings that say of a line what a row of the table says of a script, where the row rests on their file."""
+    paths = {place.path for place in gap.evidence}
+    return [f for f in findings if _IN_THE_TABLE.get(f.name) == gap.key and f.path in paths]
 
 
 def _files(finding: Finding) -> Iterator[Place]:
@@ -88,6 +105,11 @@ def _files(finding: Finding) -> Iterator[Place]:
 def _is_trained(path: str, entries: tuple[EntryPoint, ...]) -> bool:
     """Does the training of a listed script stand in the file?"""
     return any(path == entry.path or _trains_in(entry, path) for entry in entries)
+
+
+def _is_run(path: str, entries: tuple[EntryPoint, ...]) -> bool:
+    """Does a listed script run code of the file?"""
+    return any(path == entry.path or path in entry.modules for entry in entries)
 
 
 def is_switched_off(finding: Finding, entries: tuple[EntryPoint, ...]) -> bool:

@@ -55,7 +55,7 @@ def facts_of(source: SourceFile, start: int, end: int) -> tuple[str, ...]:
     if waits:
         facts.append(f"Python waits for the GPU: {_ranges(waits, code | waits, start)}")
     facts.append("may run on a GPU" if source.uses_accelerator else "names no GPU")
-    pin = source.own_facts.describe("torch").partition(" ")[0]
+    pin = source.own_facts.describe("torch").partition(" (")[0]
     return (*facts, pin) if pin else tuple(facts)
 
 

@@ -196,13 +196,20 @@ class ProjectFacts:
         return cap
 
     def describe(self, package: str) -> str:
-        """The pin that decides, as "torch>=2.1 (pyproject.toml:12)"; "" where nothing is known."""
+        """The pin that decides, as "torch>=2.1 (pyproject.toml:12)"; "torch 2.1 (README.md:9)" where a README names it as one that works;
+        "" where nothing is known.
+        """
         pins = self._deciding(package)
         if not pins:
             return ""
         lows = [(low, pin) for pin in pins if (low := _bounds(pin.specifier).lower) is not None]
         pin = min(lows, key=lambda entry: entry[0])[1] if len(lows) == len(pins) else pins[0]
-        return f"{pin.package}{pin.specifier} ({pin.path}:{pin.line})"
+        version = f" {pin.specifier.lstrip('>=')}" if pin.named else pin.specifier
+        return f"{pin.package}{version} ({pin.path}:{pin.line})"
+
+    def only_named(self, package: str) -> bool:
+        """Is all that is known of its version that a README names one that works?"""
+        return any(pin.named for pin in self._deciding(package))
 
     def _deciding(self, package: str) -> list[Pin]:
         names = (package, *(old for old, new in RENAMED.items() if new == package))

@@ -27,6 +27,7 @@ class Pin:
     line: int
     python: str = ""  # "python=3.7", where the Python of the project bounds the version
     removed: str = ""  # "`torch._six`", where an import that newer versions lack bounds it
+    named: bool = False  # a README names it as one that works: others are not excluded
 
 
 class Reading:

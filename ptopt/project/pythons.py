@@ -46,6 +46,11 @@ _OPEN = re.compile(
     r"^\W{0,3}(\+|x\b|or\b|and (above|later|higher|newer|up)|above|later|higher|newer|[-~–/,]\s*3\.|to\b|and 3)", re.I
 )  # fmt: skip
 _AT_LEAST = re.compile(r"\bpython\**\W{0,4}(?:version\W{0,2})?(>=?|≥|&gt;|\bat least|from)\s*3\.", re.I)
+_SENTENCE = 80  # characters
+_TESTED = re.compile(
+    r"\b(tested|verified|developed|implemented|built|written|trained|experiments)\b(?:[^\n.;]|\.(?=\d))*$",
+    re.I,
+)
 _TORCH = re.compile(r"\bpy?torch\W{0,6}(?:version\W{0,2}|v)?(\d+)\.(\d+)", re.I)
 _STARTED = re.compile(rf"python{_MINOR}\s")
 
@@ -76,11 +81,16 @@ def asked(files: Mapping[str, bytes], paths: Iterable[str]) -> tuple[int, Pin] |
             made += _found(_IN_IMAGE, path, text) + _found(_COMMAND, path, text)
         elif is_readme(path):
             made += _found(_COMMAND, path, text)
-            listed = list(_LISTED.finditer(text))
+            listed = [match for match in _LISTED.finditer(text) if not _is_tested(match, text)]
             if not _AT_LEAST.search(text) and not any(_OPEN.search(match["after"]) for match in listed):
                 pins = [_pin(match, path, text) for match in listed]
                 named += [found for found in pins if not _speaks_of_newer(text, found[0])]
     return max(made or named, key=lambda found: found[0], default=None)
+
+
+def _is_tested(match: re.Match[str], text: str) -> bool:
+    """Does the sentence say that the code ran with it, which does not exclude a newer one?"""
+    return _TESTED.search(text[max(0, match.start() - _SENTENCE) : match.end()]) is not None
 
 
 def _speaks_of_newer(text: str, minor: int) -> bool:

@@ -1,6 +1,7 @@
-"""The torch that a README asks for: its install commands, and what it says that the code was tested with.
+"""What a README says of its torch: its install commands, the oldest that will do, and the one that the code was tested with.
 
-Read only where no file of requirements says anything: a README gives one version of an environment that works.
+Read only where no file of requirements says anything: a README gives one version of an environment that works. What was tested
+is no requirement: newer ones are not excluded.
 """
 
 from __future__ import annotations
@@ -15,19 +16,20 @@ _VERSION = r"v?(\d+\.\d+(?:\.\d+)?)"
 _COMMAND = re.compile(
     rf"(?:pip3?|conda|mamba)\s+install[^\n]{{0,200}}?\b(?:py)?torch\s*={{1,2}}\s*{_VERSION}", re.I
 )
+_IN_SENTENCE = rf"(?:[^\n.;]|\.(?=\d)){{0,60}}?\bpy?torch\W{{0,6}}(?:version\s*)?={{0,2}}\s*{_VERSION}(?P<after>[^\n]{{0,24}})"
 _TESTED = re.compile(
-    rf"(?:tested|developed|implemented|built|written|trained|experiments|install|requires?|^\s*[-*+])(?:[^\n.;]|\.(?=\d)){{0,60}}?"
-    rf"\bpy?torch\W{{0,6}}(?:version\s*)?={{0,2}}\s*{_VERSION}(?P<after>[^\n]{{0,24}})",
-    re.I | re.M,
+    rf"(?:tested|verified|developed|implemented|built|written|trained|experiments){_IN_SENTENCE}", re.I
 )
+_ASKED = re.compile(rf"(?:install|requires?|^\s*[-*+]){_IN_SENTENCE}", re.I | re.M)
 _NAMED = re.compile(
     rf"\bpy?torch\b(?:\]\([^)\s]*\))?\W{{0,3}}(?:install\w*|version)\s*(?:={{1,2}}|:)\s*{_VERSION}(?P<after>[^\n]{{0,24}})",
     re.I,
 )
 _OR_LATER = re.compile(
-    r"^\W{0,3}(\+(?!cu\d|cpu)|x\b|or\b|and (above|later|higher|newer|up)|above|later|higher|newer)|^\.x", re.I
+    r"^\W{0,3}(\+(?!cu\d|cpu)|x\b|or\b(?!\W{0,3}v?\d)|and (above|later|higher|newer|up)|above|later|higher|newer)|^\.x",
+    re.I,
 )
-_AT_LEAST = re.compile(r"\bpy?torch\b(\]\([^)\s]*\))?\W{0,4}(>=|≥|&gt;=)\s*\d", re.I)
+_AT_LEAST = re.compile(rf"\b(?:py)?torch\b(?:\]\([^)\s]*\))?\W{{0,4}}(?:>=|≥|&gt;=)\s*{_VERSION}", re.I)
 _OTHERS_WORK = re.compile(
     r"(should|may|also|will|can)[^\n]{0,20} work|(other|later|newer|higher) versions", re.I
 )
@@ -35,9 +37,11 @@ _LOWER_BOUND = re.compile(r"(>=|>|≥|at least|minimum)[^\n]{0,12}$", re.I)
 MOST_BYTES = 200_000  # of one page
 README_FOLDERS = ("", "docs", "doc", "readme")  # with the page of the whole project
 
+_Found = tuple[tuple[int, ...], str, int]  # a version: its parts, as written, where
+
 
 def torch_of(files: Mapping[str, bytes]) -> Pin | None:
-    """The torch that the README of the project names; None where it names none, or only the oldest that will do."""
+    """The torch that the README of the project names; None where it names none."""
     for path in sorted(files, key=lambda path: ("/" in path, path)):
         folder, _, _ = path.rpartition("/")
         if folder not in README_FOLDERS or not is_readme(path) or len(files[path]) > MOST_BYTES:
@@ -49,20 +53,46 @@ def torch_of(files: Mapping[str, bytes]) -> Pin | None:
 
 
 def _pin(path: str, text: str) -> Pin | None:
-    """The newest torch that the commands of the text install, else that it names; None where it says that later ones will do."""
-    found = [(_parts(match[1]), match[1], match.start(1)) for match in _COMMAND.finditer(text)]
-    if not found and _AT_LEAST.search(text):
-        return None
-    for match in [] if found else [*_TESTED.finditer(text), *_NAMED.finditer(text)]:
-        before = text[max(0, match.start(1) - 16) : match.start(1)]
-        rest = text[match.end(1) : match.end(1) + 160].partition("\n")[0]
-        if _OR_LATER.search(match["after"]) or _LOWER_BOUND.search(before) or _OTHERS_WORK.search(rest):
-            return None
-        found.append((_parts(match[1]), match[1], match.start(1)))
-    if not found:
-        return None
-    _, version, at = max(found)
-    return Pin("torch", f"=={version}", exact=True, path=path, line=text.count("\n", 0, at) + 1)
+    """The oldest torch that the text admits, unless its commands install an older one; else the newest that it installs or
+    names; else the oldest that it was tested with.
+    """
+    commands = _versions(_COMMAND, text)
+    least = _versions(_AT_LEAST, text)
+    tested: list[_Found] = []
+    asked: list[_Found] = []
+    for pattern, found in ((_TESTED, tested), (_ASKED, asked), (_NAMED, asked)):
+        for match in pattern.finditer(text):
+            version = _found(match)
+            before = text[max(0, match.start(1) - 16) : match.start(1)]
+            rest = text[match.end(1) : match.end(1) + 160].partition("\n")[0]
+            if _OR_LATER.search(match["after"]) or _LOWER_BOUND.search(before):
+                least.append(version)
+            elif found is tested or _OTHERS_WORK.search(rest):
+                tested.append(version)
+            else:
+                found.append(version)
+    if least and (not commands or min(least) <= max(commands)):
+        return _made(path, text, min(least), ">=", named=bool(commands))
+    if commands or asked:
+        said = {at for _, _, at in tested}
+        named = [version for version in asked if version[2] not in said]
+        if commands or named:
+            return _made(path, text, max(commands or named), "==")
+    return _made(path, text, min(tested), ">=", named=True) if tested else None
+
+
+def _versions(pattern: re.Pattern[str], text: str) -> list[_Found]:
+    return [_found(match) for match in pattern.finditer(text)]
+
+
+def _found(match: re.Match[str]) -> _Found:
+    return _parts(match[1]), match[1], match.start(1)
+
+
+def _made(path: str, text: str, version: _Found, operator: str, named: bool = False) -> Pin:
+    line = text.count("\n", 0, version[2]) + 1
+    exact = operator == "=="
+    return Pin("torch", f"{operator}{version[1]}", exact=exact, path=path, line=line, named=named)
 
 
 def _parts(version: str) -> tuple[int, ...]:

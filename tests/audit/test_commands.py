@@ -189,3 +189,88 @@ def test_a_command_of_a_page_goes_on_where_options_follow(end: str) -> None:
     page = f"```sh\n# ours\npython train.py --data /path{end}\n  --workers 3 \\\n  --amp\n```\n- a list\n"
     (launch,) = launches({"README.md": page.encode()})["train.py"]
     assert (launch.options["workers"], launch.options["amp"], launch.options["data"]) == ("3", True, "/path")
+
+
+CONFIGURED = script(
+    args="parser.add_argument('--config', default='./configs/small.yaml')",
+    before="    config = yaml.load(open(args.config))\n" + LOADER.format(", num_workers=config['loaders']"),
+)
+SIZES = {"configs/small.yaml": "lr: 1\nloaders: 0\n", "configs/large.yaml": "lr: 1\nloaders: 6\n"}
+
+
+def test_the_configuration_that_an_option_has_by_default_decides(audited: Auditor) -> None:
+    found = row(audited, {"train.py": CONFIGURED, **SIZES}, "workers")
+    assert found.state is OFF
+    assert found.detail == (
+        "`num_workers` is 0 (`loaders` of configs/small.yaml, the default of `--config`; others say 6)"
+    )
+    other = CONFIGURED.replace("./configs/small.yaml", "")
+    assert row(audited, {"train.py": other, **SIZES}, "workers").state is UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("commands", "state"),
+    [
+        ("python train.py --config configs/large.yaml", ON),
+        ("<pre>python train.py --config configs/large.yaml </pre>", ON),
+        ("python train.py --config configs/Small.yaml", OFF),  # no such file: the default
+        ("python train.py --config configs/large.yaml\n\npython train.py", UNKNOWN),
+    ],
+)
+def test_a_command_says_more_than_the_default_of_the_option(
+    audited: Auditor, commands: str, state: State
+) -> None:
+    files = {"train.py": CONFIGURED, "README.md": commands, **SIZES}
+    assert row(audited, files, "workers").state is state
+
+
+def test_a_command_still_gives_an_argument_whose_default_is_stated_apart(audited: Auditor) -> None:
+    code = HALF.replace(
+        "    args = parser.parse_args()",
+        "    parser.set_defaults(half=False)\n    args = parser.parse_args()",
+    )
+    found = row(audited, {"train.py": code}, "precision")
+    assert (found.state, "default of `--half`" in found.detail) == (OFF, True)
+    files = {"train.py": code, "README.md": "python train.py --half True"}
+    assert row(audited, files, "precision").state is ON
+
+
+def test_what_a_shell_script_is_given_goes_on_to_the_training(audited: Auditor) -> None:
+    files = {"train.py": HALF, "run.sh": 'N=$1\nshift\npython -m torch.distributed.launch train.py "$@"\n'}
+    assert row(audited, files, "precision").state is OFF
+    given = {"README.md": "```\nA=0,1 ./run.sh 8 data \\\n  --half True\n```\n"}
+    found = row(audited, {**files, **given}, "precision")
+    assert (found.state, "`--half` of README.md:3" in found.detail) == (ON, True)
+    script_of = {"all.sh": "bash run.sh 8 --half False\n"}
+    assert row(audited, {**files, **given, **script_of}, "precision").state is OFF
+    beside = {"README.md": "python train.py --half True\n"}  # nobody says what the script is given
+    assert row(audited, {**files, **beside}, "precision").state is ON
+    alone = {"run.sh": "python train.py\n"}  # it hands nothing on
+    assert row(audited, {**files, **given, **alone}, "precision").state is OFF
+
+
+def test_a_page_decides_where_scripts_start_another_of_the_name(audited: Auditor) -> None:
+    files = {
+        "train.py": HALF,
+        "other/train.py": HALF.replace("criterion", "loss_of"),
+        "other/run.sh": "python other/train.py --half False\n",
+        "README.md": "python train.py --half True\n",
+    }
+    rows = {entry.path: entry for entry in audited(files).entries}
+    assert [m.state for m in rows["train.py"].measures if m.key == "precision"] == [ON]
+
+
+def test_options_of_one_letter(audited: Auditor) -> None:
+    code = HALF.replace(
+        "parser.add_argument('--half'",
+        "parser.add_argument('-c', '--config', default=''); parser.add_argument('-p', '--half'",
+    )
+    sizes = {"configs/large.yaml": "lr: 1\nhalf: true\n", "configs/small.yaml": "lr: 1\nhalf: false\n"}
+    for command, state in (
+        ("python train.py -p True", ON),
+        ("python train.py -c configs/large.yaml --lr 1", ON),
+        ("python train.py -c configs/small.yaml", OFF),
+        ("python train.py -q True", OFF),
+    ):
+        files = {"train.py": code, "README.md": command, **sizes}
+        assert row(audited, files, "precision").state is state, command

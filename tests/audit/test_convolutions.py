@@ -6,7 +6,7 @@ import textwrap
 
 import pytest
 
-from ptopt.audit.values import Measure, State
+from ptopt.audit.values import Level, Measure, State
 from tests.audit.conftest import Auditor
 
 OFF, UNKNOWN, NONE = State.OFF, State.UNKNOWN, State.NOT_APPLICABLE
@@ -221,3 +221,63 @@ def test_a_filter_with_fixed_weights_is_no_network(audited: Auditor, code: str) 
 @pytest.mark.parametrize("code", TRAINED.values(), ids=list(TRAINED))
 def test_a_convolution_that_is_trained_is_one(audited: Auditor, code: str) -> None:
     assert rows(audited, PLAIN.format(layer="", rest=textwrap.dedent(code)))["channels_last"].state is OFF
+
+
+@pytest.mark.parametrize(
+    ("arguments", "state"),
+    [
+        ("kernel_size=16, stride=16", NONE),
+        ("kernel_size=(2, p[0], p[1]), stride=(2, p[0], p[1])", NONE),
+        ("kernel_size=(p, p), stride=p", NONE),
+        ("kernel_size=(2, p, p), stride=(1, p, p)", OFF),
+        ("kernel_size=1, stride=1", OFF),
+    ],
+)
+def test_a_convolution_as_wide_as_its_stride_cuts_patches(
+    audited: Auditor, arguments: str, state: State
+) -> None:
+    code = f"""
+class Net(nn.Module):
+    def __init__(self, p=16):
+        super().__init__()
+        self.layer = nn.Conv3d(3, 8, {arguments})
+
+    def forward(self, x):
+        return self.layer(x)
+"""
+    found = rows(audited, code)["channels_last"]
+    assert found.state is state
+    assert found.evidence[0].path == "train.py"
+    if state is NONE:
+        assert found.detail == "the only convolution cuts an image into patches, which is a matrix product"
+
+
+def test_networks_that_the_repository_registers_do_not_come_from_a_library(audited: Auditor) -> None:
+    code = """
+from timm.models import create_model, register_model
+
+class Patches(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Conv2d(3, 8, 16, 16)
+
+    def forward(self, x):
+        return self.layer(x)
+
+@register_model
+def patches_base(**kwargs):
+    return Patches(**kwargs)
+
+def Net():
+    return create_model("patches_base")
+"""
+    assert "cuts an image into patches" in rows(audited, code)["channels_last"].detail
+
+
+def test_tf32_weighs_little_where_all_is_convolutions(audited: Auditor) -> None:
+    """Those use it by default."""
+    layer = "self.layer = nn.Conv2d(3, 8, 3)"
+    convolves = audited({"train.py": TRAIN.format(code=PLAIN.format(layer=layer, rest=""))})
+    plain = audited({"train.py": TRAIN.format(code=PLAIN.format(layer="", rest=""))})
+    levels = [next(gap.level for gap in audit.gaps if gap.key == "tf32") for audit in (convolves, plain)]
+    assert levels == [Level.LOW, Level.MODERATE]

@@ -267,3 +267,77 @@ def test_modules_that_only_choose_their_imports_take_no_place_of_a_script() -> N
     files = {f"lib/module_{number}.py": module for number in range(MOST_CANDIDATES)}
     files["examples/train_net.py"] = b"import torch\nif __name__ == '__main__':\n    pass\n"
     assert candidates(Modules(files), frozenset()) == ["examples/train_net.py"]
+
+
+ENGINE = """
+    import argparse
+    import torch
+
+    def get_args():
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--enable_deepspeed", action="store_true")
+        args = parser.parse_args()
+        make = None
+        if args.enable_deepspeed:
+            import deepspeed
+            make = deepspeed.initialize
+        return args, make
+
+    def main(args, make):
+        if make is not None:
+            config = {"optimizer": {"type": "Adam"}, "fp16": {"enabled": True}}
+            write(config)
+        if args.enable_deepspeed:
+            scaler = None
+            model, optimizer, _, _ = make(args=args, model=net())
+        else:
+            model = torch.nn.parallel.DistributedDataParallel(net())
+            optimizer = torch.optim.AdamW(model.parameters())
+            scaler = torch.cuda.amp.GradScaler()
+        for x, y in loader:
+            if scaler is None:
+                loss = model(x.half()).mean()
+                model.backward(loss)
+                model.step()
+            else:
+                with torch.cuda.amp.autocast():
+                    loss = model(x).mean()
+                scaler.scale(loss).backward()
+                scaler.step(optimizer)
+                optimizer.zero_grad()
+
+    if __name__ == "__main__":
+        main(*get_args())
+"""
+
+
+def test_an_engine_that_a_command_asks_for_runs_the_steps(audited: Auditor) -> None:
+    (alone,) = audited({"train.py": ENGINE}).entries
+    assert alone.framework == "PyTorch"
+    (asked,) = audited({"train.py": ENGINE, "run.sh": "python train.py --enable_deepspeed\n"}).entries
+    found = {row.key: row for row in asked.measures}
+    assert asked.framework == "DeepSpeed"
+    assert (found["distributed"].state, found["distributed"].detail) == (State.ON, "DeepSpeed")
+    assert found["precision"].state is State.ON
+    assert found["precision"].detail == "`fp16` of the configuration that the code makes for DeepSpeed"
+    assert found["fused_optimizer"].state is State.UNKNOWN
+    assert found["set_to_none"].state is State.NOT_APPLICABLE
+
+
+def test_the_main_function_of_sacred_is_a_script(audited: Auditor) -> None:
+    code = """
+        import torch
+        from sacred import Experiment
+
+        ex = Experiment("x")
+
+        @ex.automain
+        def main(_config):
+            for x, y in loader:
+                loss = model(x).sum()
+                loss.backward()
+                optimizer.step()
+        """
+    (entry,) = audited({"run.py": code}).entries
+    assert (entry.path, entry.framework, entry.line) == ("run.py", "PyTorch", 8)
+    assert not audited({"run.py": code.replace("@ex.automain", "@ex.capture")}).entries

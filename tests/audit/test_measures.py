@@ -268,6 +268,28 @@ def test_a_value_travels_through_modules(audited: Auditor) -> None:
     assert (found.state, [str(p) for p in found.evidence]) == (ON, ["train.py:10"])
 
 
+@pytest.mark.parametrize(
+    ("given", "state", "said"),
+    [
+        ("num_workers=[4, 4]", ON, "`num_workers` is 4"),
+        ("num_workers=[4] * 2", ON, "`num_workers` is 4"),
+        ("num_workers=(4, 8)", ON, "`num_workers` is 4 or 8"),
+        ("num_workers=[0, 0]", OFF, "`num_workers` is 0"),
+        ("num_workers=[4, 0]", UNKNOWN, "`num_workers`: `numbers`"),
+        ("num_workers=sizes", UNKNOWN, "`num_workers`: `n`"),
+    ],
+)
+def test_lists_that_a_helper_zips(audited: Auditor, given: str, state: State, said: str) -> None:
+    helper = (
+        "def make(sets, num_workers):\n    loaders = []\n    numbers = num_workers\n"
+        "    for i, (data, n) in enumerate(zip(sets, numbers)):\n"
+        "        loaders.append(DataLoader(data, num_workers=n))\n    return loaders\n"
+    )
+    code = script(after=helper, before=f"    loader = make([a, b], {given})[0]")
+    found = measure(audited, "workers", code)
+    assert (found.state, found.detail.partition(" (")[0]) == (state, said)
+
+
 def test_a_configuration_file_answers(audited: Auditor) -> None:
     code = script(before=LOADER.format(", num_workers=cfg.data.workers_of_loader"))
     yaml = "data:\n  batch_size: 8\n  workers_of_loader: 6\n"

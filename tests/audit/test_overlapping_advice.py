@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import html
+import json
+import re
 
 import pytest
 
 from ptopt.audit.advice import ADVICE
 from ptopt.audit.plan import how_to_read, plan
 from ptopt.audit.values import Audit, Gap, Level, Place, State
-from ptopt.audit.weigh import each_once
+from ptopt.audit.weigh import each_once, weighed
 from ptopt.findings import Impact
 from ptopt.report.audit import render
 from tests.audit.conftest import Auditor
@@ -187,13 +190,57 @@ def test_a_step_of_the_plan_stands_once_and_says_where(audited: Auditor) -> None
     assert f"- {step.places[0]} and 2 other places: {finding.finding.rule} attention-by-hand:" in text
 
 
+def test_code_that_no_listed_script_runs_is_run_on_no_step_of_one(audited: Auditor) -> None:
+    audit = audited(repository())
+    (found,) = (each.finding for each in audit.findings if each.finding.name == "attention-by-hand")
+    for path, reason in (("net.py", "on every step"), ("serve.py", "on every call, by no listed script")):
+        placed = dataclasses.replace(found, path=path, features=(("often:step", 1.0),))
+        assert weighed(placed, 0.0, audit.entries).reason == reason
+
+
+def test_a_rule_whose_fix_is_not_everywhere_is_one_step_with_the_command(audited: Auditor) -> None:
+    """The effort is that of the places without a fix; the command names the files of all."""
+    audit = audited(repository())
+    (found,) = (each for each in audit.findings if each.finding.name == "attention-by-hand")
+    unfixed = dataclasses.replace(found.finding, path="my other.py", fix=None)
+    light = dataclasses.replace(found, finding=unfixed, level=Level.LOW)
+    (phase,) = plan((), (found, light))
+    (step,) = phase.steps
+    command = "ptopt fix --unsafe --select PTO601 net.py 'my other.py'"
+    assert (phase.title, step.effort, step.command) == ("Next", "an hour", command)
+    whole = dataclasses.replace(audit, plan=(phase,))
+    for style in ("terminal", "markdown", "html"):
+        text = " ".join(re.sub("<[^>]*>", "", html.unescape(render(style, whole))).split())
+        assert f"an hour, less with {command}" in text.replace("`", "")
+    assert json.loads(render("json", whole))["plan"][0]["steps"][0]["command"] == command
+    ((quick,), nothing) = (phase.steps for phase in (*plan((), (found,)), *plan((), (light,))))
+    assert (quick.effort, quick.command) == ("a suggested edit", "ptopt fix --unsafe --select PTO601 net.py")
+    assert [step.command for step in nothing] == [""]
+
+
+def test_the_plan_says_which_command_writes_what_a_row_advises(audited: Auditor) -> None:
+    audit = audited(repository())
+    (found,) = (each.finding for each in audit.findings if each.finding.name == "attention-by-hand")
+    (gap,) = (gap for gap in audit.gaps if gap.key == "pin_memory")
+    known = dataclasses.replace(
+        found, rule="PTO501", name="loader-without-pinning", path=gap.evidence[0].path
+    )
+    elsewhere = dataclasses.replace(known, path="elsewhere.py")
+    for in_table, command in (
+        ((known, elsewhere), f"ptopt fix --unsafe --select PTO501 {known.path}"),
+        ((elsewhere,), ""),
+    ):
+        ((step,),) = (phase.steps for phase in plan((gap,), (), in_table))
+        assert step.command == command
+
+
 @pytest.mark.parametrize(
     ("gains", "said"),
     [
         (("time",), "; speeds up: the forward pass; at"),
         (("memory",), "; less memory for: the forward pass; at"),
         (("time", "memory"), "; speeds up: the forward pass; less memory for: the forward pass; at"),
-        ((), "edit; at"),
+        ((), "net.py`; at"),
     ],
 )
 def test_the_plan_says_of_a_finding_what_its_figures_say(

@@ -160,9 +160,58 @@ def test_several_images_are_a_range(audited: Auditor) -> None:
 
 
 def test_the_torch_beside_a_python_is_read(audited: Auditor) -> None:
-    said = "This codebase has been developed with python version 3.6, PyTorch version 1.7.1, CUDA 11.0"
+    said = "You need python version 3.6.\nInstall PyTorch version 1.7.1, CUDA 11.0"
     found = rows(audited, {"train.py": TRAIN, "README.md": said})
-    assert "torch==1.7.1 (README.md:1)" in found["compile"].detail
+    assert "torch==1.7.1 (README.md:2)" in found["compile"].detail
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "The code has been tested on PyTorch 1.10.",
+        "This codebase has been developed with python version 3.6, PyTorch version 1.10, CUDA 11.0",
+        "- Tested with PyTorch 1.10",
+        "Requires PyTorch 1.10 (others may work, too)",
+    ],
+)
+def test_what_was_tested_is_no_requirement(audited: Auditor, said: str) -> None:
+    audit = audited({"train.py": TRAIN, "README.md": said})
+    found = {row.key: row for row in audit.entries[0].measures}
+    tested = "; the project names torch 1.10 (README.md:1), and versions before 2.0"
+    assert (found["compile"].state, found["compile"].detail) == (OFF, f"nothing is compiled{tested} cannot")
+    for key in ("set_to_none", "tf32"):  # it depends on which of them runs
+        assert found[key].state is UNKNOWN
+        assert found[key].detail.endswith("; the project names torch 1.10 (README.md:1)")
+    assert not any("needs torch" in row.detail for row in audit.entries[0].measures)
+    older = audited({"train.py": TRAIN, "README.md": said.replace("1.10", "1.7")})
+    for actions, needs in ((audit.gaps, ""), (older.gaps, "It needs torch 1.10 or later: ")):
+        (action,) = (gap.action for gap in actions if gap.key == "precision")
+        assert ("It needs" in action, needs in action) == (bool(needs), True)
+    compiled = next(gap for gap in audit.gaps if gap.key == "compile")
+    assert compiled.action.endswith(
+        "It needs torch 2.0 or later: the project names torch 1.10 (README.md:1)."
+    )
+
+
+@pytest.mark.parametrize(
+    ("said", "held"),
+    [
+        ("- We recommend you to use **`PyTorch >= 1.8.0`**.", "torch>=1.8.0"),
+        ("We use pytorch >= 1.7.0\n```\nconda install pytorch==1.7.0\n```", "torch>=1.7.0"),
+        ("Tested with PyTorch 1.2 or later.", "torch>=1.2"),
+        ("* PyTorch 1.0.0 or 1.1.0\n```\nconda install pytorch=1.1.0\n```", "torch==1.1.0"),
+        ("* PyTorch 1.7 or higher\n```\npip install torch==1.7.1\n```", "torch>=1.7"),
+        ("pip install torch==1.13.1\n\nCompiling needs PyTorch >= 2.0.", "torch==1.13.1"),
+    ],
+)
+def test_the_oldest_torch_that_a_page_admits(said: str, held: str) -> None:
+    for page in ("README.md", "INSTALL.md"):
+        data = {page: said.encode()}
+        facts = with_surroundings(read_facts(data), data)
+        (pin,) = facts.pins["torch"]
+        assert (f"torch{pin.specifier}", pin.path) == (held, page)
+        assert facts.span("torch") == (f"torch {held[7:]}" if pin.named else held) + f" ({page}:{pin.line})"
+        assert pin.named is (">=" in held and "install" in said)
 
 
 def test_a_build_for_cuda_is_no_later_version(audited: Auditor) -> None:
@@ -177,6 +226,29 @@ def test_an_optimizer_of_a_torch_that_has_no_fused_update_of_it(audited: Auditor
     for version, state in (("1.12", NOT_APPLICABLE), (since, OFF)):
         found = rows(audited, {"train.py": code, "requirements.txt": f"torch=={version}\n"})
         assert found["fused_optimizer"].state is state, version
+
+
+UNPACKED = """
+def make(name, parameters, given):
+    options = read(given)
+    if name == "adamw":
+        return torch.optim.AdamW(parameters, **options)
+    if name == "fusedadam":
+        return FusedAdam(parameters, **options)
+
+"""
+
+
+def test_what_is_unpacked_gives_no_fused_update_that_torch_lacks(audited: Auditor) -> None:
+    code = textwrap.dedent(TRAIN).replace(
+        "torch.optim.SGD(net.parameters(), lr=0.1)", 'make("adamw", net.parameters(), "o.txt")'
+    )
+    code = code.replace(
+        "import torch\n", f"import torch\nfrom apex.optimizers import FusedAdam\n{UNPACKED}", 1
+    )
+    for version, state in (("1.8", NOT_APPLICABLE), ("2.0", UNKNOWN)):
+        found = rows(audited, {"train.py": code, "requirements.txt": f"torch=={version}\n"})
+        assert found["fused_optimizer"].state is state, found["fused_optimizer"]
 
 
 OPTIONS = {

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from ptopt.audit.advice import ADVICE, gaps
+from ptopt.audit.published import worth
 from ptopt.audit.values import Measure, State
+from ptopt.impact import of_rule
+from ptopt.report.audit import render
 from tests.audit.conftest import Auditor
+from tests.audit.test_measures import LOADER, script
 
 OPTIONS = """
     import argparse
@@ -214,3 +219,49 @@ def test_what_overwrites_a_setting_or_an_option_decides(audited: Auditor) -> Non
     assert (found["workers"].state, found["pin_memory"].state) == (State.OFF, State.OFF)
     other = _overwritten(audited, "other.num_workers = 0; other.pin = False")
     assert (other["workers"].state, other["pin_memory"].state) == (State.ON, State.ON)
+
+
+def test_advice_names_no_option_of_a_framework_where_there_is_none(audited: Auditor) -> None:
+    plain = {gap.key: gap.action for gap in audited({"train.py": script()}).gaps}
+    assert "framework" not in plain["precision"]
+    fabric = script(before="    fabric = Fabric()").replace("loss.backward()", "fabric.backward(loss)")
+    fabric = fabric.replace("import torch\n", "import torch\nfrom lightning.fabric import Fabric\n", 1)
+    other = {gap.key: gap.action for gap in audited({"train.py": fabric}).gaps}
+    assert "the option of the framework" in other["precision"]
+
+
+def test_a_library_is_asked_for_its_attention_where_it_has_some(audited: Auditor) -> None:
+    attend = """
+class Attention(nn.Module):
+    def forward(self, q, k, v):
+        scores = q @ k.transpose(-2, -1)
+        weights = scores.softmax(-1)
+        return weights @ v
+"""
+    files = {"train.py": script(after=attend, before="    model = Attention()")}
+    (gap,) = (gap for gap in gaps(audited(files).entries) if gap.key == "attention")
+    assert "the library" not in gap.action
+
+
+def test_a_figure_of_other_code_is_not_shown(audited: Auditor) -> None:
+    """What starting workers costs was measured where it is nearly all that an epoch does."""
+    audit = audited({"train.py": script(before=LOADER.format(", num_workers=4"))})
+    (gap,) = (gap for gap in audit.gaps if gap.key == "persistent_workers")
+    assert gap.impact == ()
+    for style in ("terminal", "markdown", "html"):
+        assert "the known figures are of other code; measure it" in " ".join(render(style, audit).split())
+
+
+def test_the_row_of_the_gradients_cites_the_call_that_clears_them(audited: Auditor) -> None:
+    code = script(step="        optimizer.zero_grad()\n        loss = model(x).sum()")
+    for pin in ("torch==1.7.0", "torch>=2.0"):
+        (entry,) = audited({"train.py": code, "requirements.txt": pin}).entries
+        found = next(row for row in entry.measures if row.key == "set_to_none")
+        line = next(n for n, text in enumerate(code.split("\n"), 1) if "zero_grad" in text)
+        assert [str(place) for place in found.evidence] == [f"train.py:{line}"]
+
+
+def test_no_figure_of_inference_stands_beside_a_measure_of_a_training() -> None:
+    assert "inference" in " ".join(impact.scope for impact in of_rule("cudnn-autotune-off"))
+    figures = [impact.scope for key in ADVICE for impact in worth(key)]
+    assert figures and not any("inference" in scope for scope in figures)

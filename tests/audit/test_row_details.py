@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ptopt.audit.values import Measure, State
+from ptopt.audit.values import Level, Measure, State
 from tests.audit.conftest import Auditor
 
 TRAIN = """
@@ -69,7 +69,7 @@ def test_each_way_of_saving_is_named(audited: Auditor) -> None:
         'if len(names) > 0:\n    torch.save(net.state_dict(), "n.pt")'
     )
     found = row(audited, "saving", {"train.py": code(epoch=epoch)})
-    assert found.detail == "every 10 of `epoch`; each epoch where it is the best so far, synchronous"
+    assert found.detail == "every 10 epochs; each epoch where it is the best so far, synchronous"
     assert len(found.evidence) == 2
 
 
@@ -441,3 +441,52 @@ def test_a_path_that_the_reader_fills_in_is_given(audited: Auditor) -> None:
     assert row(audited, "monitoring", files).state is State.OFF
     files["run.sh"] = "LOGS='YOUR_PATH/logs'\npython train.py --log_dir ${LOGS}\n"
     assert row(audited, "monitoring", files).state is State.ON
+
+
+def test_which_process_saves_is_no_condition(audited: Auditor) -> None:
+    epoch = (
+        "if not args.multiprocessing_distributed or (args.multiprocessing_distributed and args.rank == 0):\n"
+        '    torch.save(net.state_dict(), "e.pt")'
+    )
+    assert row(audited, "saving", {"train.py": code(epoch=epoch)}).detail == "each epoch, synchronous"
+
+
+def test_each_option_that_decides_together_is_named(audited: Auditor) -> None:
+    before = (
+        "        import argparse\n"
+        "        parser = argparse.ArgumentParser()\n"
+        '        parser.add_argument("--no_search", action="store_true")\n'
+        '        parser.add_argument("--test", action="store_true")\n'
+        "        opt = parser.parse_args()\n"
+        "        torch.backends.cudnn.benchmark = not opt.no_search and not opt.test\n"
+    )
+    layer = "nn.Conv2d(3, 3, 3)"
+    found = row(audited, "cudnn_benchmark", {"train.py": code(layer=layer, before=before)})
+    assert found.detail == "`torch.backends.cudnn.benchmark` (default of `--no_search` and `--test`)"
+
+
+def test_a_few_tokens_of_padding_weigh_little(audited: Auditor) -> None:
+    levels = []
+    for longest in (30, 512):
+        copies = f'ids = tokenizer(batch["x"], padding="max_length", max_length={longest})'
+        audit = audited({"train.py": code(copies=copies)})
+        (found,) = (measure for measure in audit.entries[0].measures if measure.key == "padding")
+        assert found.detail == f"sequences are padded to the maximum length ({longest} tokens)"
+        levels += [gap.level for gap in audit.gaps if gap.key == "padding"]
+    assert levels == [Level.LOW, Level.MODERATE]
+
+
+def test_attention_whose_softmax_is_a_layer_is_seen(audited: Auditor) -> None:
+    net = (
+        "class Attention(nn.Module):\n    def forward(self, query, key, value):\n"
+        "        attention_scores = torch.matmul(query, key.transpose(-1, -2))\n"
+        "        attention_probs = nn.Softmax(dim=-1)(attention_scores)\n"
+        "        return torch.matmul(attention_probs, value)\n"
+    )
+    files = {
+        "train.py": code(layer="Attention()").replace(
+            "import time", "import time\n    from net import Attention"
+        ),
+        "net.py": "import torch\nfrom torch import nn\n" + net,
+    }
+    assert row(audited, "attention", files).detail == "computed in steps in `forward`"

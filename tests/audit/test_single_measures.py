@@ -114,7 +114,7 @@ CASES: list[tuple[str, str, State, str]] = [
             "        if i % 70 == 0:\n            save(model)\n        loss = model(x)",
         ),
         ON,
-        "every 70 of `i`,",
+        "each time that `i` is a multiple of 70,",
     ),
     (
         "saving",
@@ -123,7 +123,7 @@ CASES: list[tuple[str, str, State, str]] = [
             "        loss = model(x)"
         ),
         ON,
-        "every 10 of `i` where it is the best so far",
+        "each time that `i` is a multiple of 10 where it is the best so far",
     ),
     (
         "monitoring",
@@ -261,11 +261,14 @@ def save(model, step):
 @pytest.mark.parametrize(
     ("in_loop", "said"),
     [
-        ("        save(model, step)\n", "in the loop, synchronous"),
-        ("        if step % args.every == 0:\n            save(model, step)\n", "every 7 (default of `--every`) of `step`"),
+        ("        save(model, step)\n", "each pass of the loop, synchronous"),
+        ("        if step % args.every == 0:\n            save(model, step)\n", "every 7 steps (default of `--every`)"),
         ("        if loss < best_loss:\n            save(model, step)\n", "where it is the best so far"),
-        ("        if step in wanted:\n            save(model, step)\n", "in the loop, if `step in wanted`"),
+        ("        if step in wanted:\n            save(model, step)\n", "each pass of the loop, if `step in wanted`"),
         ("        pass\n    save(model, step)\n", "once, synchronous"),
+        ("        if args.every > 0 and step % args.every == 0:\n            save(model, step)\n        else:\n            save(model, 0)\n", "each pass of the loop, synchronous"),
+        ("        if args.every > 0 and step % args.every == 0:\n            pass\n        else:\n            save(model, 0)\n", "if not `args.every > 0 and step % args.every == 0`"),
+        ("        if step == 0:\n            save(model, 0)\n        elif step % 25 == 0:\n            save(model, step)\n", "every 25 steps, synchronous"),
         ("        if step % args.never == 0:\n            save(model, step)\n", "if `args.never` is set"),
     ],
 )  # fmt: skip
@@ -380,7 +383,7 @@ def test_a_flag_that_a_comparison_with_the_best_made(audited: Auditor) -> None:
         "        if update:\n            torch.save(net.state_dict(), 'm')\n"
     )
     assert measure(audited, "saving", script(step=step)).detail.startswith(
-        "in the loop where it is the best so far"
+        "each pass of the loop where it is the best so far"
     )
 
 
@@ -440,7 +443,7 @@ if __name__ == "__main__":
 
 def test_what_another_trainer_saves_is_not_of_this_one(audited: Auditor) -> None:
     row = measure(audited, "saving", TRAINERS.format("Trainer"))
-    assert row.detail == "every 3 of `epoch`, synchronous"
+    assert row.detail == "every 3 epochs, synchronous"
     derived = measure(audited, "saving", TRAINERS.format("Network"))
     assert derived.detail.startswith("each epoch")
 
@@ -456,4 +459,4 @@ def test_a_save_under_an_option_that_commands_give_differently_does_not_hide_ano
     )
     commands = {"run__sh": "python train.py --amp\n", "other__sh": "python train.py\n"}
     row = measure(audited, "saving", script(step=step), **commands)
-    assert row.detail == "every 7 of `i` where it is the best so far, synchronous"
+    assert row.detail == "each time that `i` is a multiple of 7 where it is the best so far, synchronous"

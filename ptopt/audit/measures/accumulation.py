@@ -129,6 +129,8 @@ def _guards(setup: Setup) -> Iterator[Candidate]:
 
 def _above_one(value: Value) -> Value:
     """Does the number ask for more than one micro-batch a step?"""
+    if value.known and value.value == 1 and not value.note:
+        value = replace(value, note="it is 1")
     return value.mapped(lambda number: number > 1 if isinstance(number, (int, float)) else number)
 
 

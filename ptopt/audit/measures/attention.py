@@ -108,6 +108,9 @@ def _by_hand(setup: Setup) -> Iterator[Candidate]:
     """A function that makes scores by a product, runs them through softmax and multiplies again."""
     for module, call in setup.calls("softmax", "Softmax"):
         function = module.file.index.function_of(call)
+        applied = module.file.index.parent(call)
+        if isinstance(applied, ast.Call) and applied.func is call:
+            call = applied  # `nn.Softmax(dim=-1)(scores)`
         if function is None or _is_patched_in_by_others(setup, module, function):
             continue
         text = module.file.source(function)

@@ -16,7 +16,7 @@ _CONV_NAMES = re.compile(
     r"resnet|convnext|efficientnet|unet|vgg|yolo|regnet|densenet|mobilenet|wide_resnet", re.I
 )
 _OF_DIFFUSERS = re.compile(r"^diffusers\.(\w+\.)*\w*(UNet|Autoencoder|VQModel|ControlNet)\w*\.from_\w+$")
-ONLY_PATCHES = "the only convolution cuts an image into patches"
+ONLY_PATCHES = "the only convolution cuts an image into patches, which is a matrix product"
 ONLY_FILTERS = "the only convolution is a filter with fixed weights"
 NETWORKS = frozenset({"torchvision", "timm", "segmentation_models_pytorch"})
 # Classes of timm without a convolution, and those whose only one cuts an image into patches.
@@ -59,6 +59,8 @@ def for_convolutions(setup: Setup, key: str, title: str, off: str) -> Measure:
         "create_model", "get_model", "from_pretrained", *_models_of_torchvision(setup)
     ):
         name = setup.qualified(module, call.func)
+        if setup.live.registers and name.endswith("create_model"):
+            continue  # it makes the networks of the repository
         if name.startswith(("torchvision", "timm", "models.")) and setup.is_external(module, call.func):
             return Measure(key, title, State.OFF if _CONV_NAMES.search(text_of(call)) else State.UNKNOWN,
                            off if _CONV_NAMES.search(text_of(call)) else "the network comes from a library",
@@ -76,8 +78,10 @@ def for_convolutions(setup: Setup, key: str, title: str, off: str) -> Measure:
             return Measure(key, title, state, detail, (setup.place(named[0], named[1]),))
     if setup.blind_model:
         return Measure(key, title, State.UNKNOWN, f"no convolution seen; {setup.blind_model}")
-    if learned or any(_TIMM_PATCHES.search(name) for _, _, name, _ in of_libraries):
-        return setup.not_applicable(key, title, ONLY_PATCHES)
+    by_timm = [(module, node) for module, node, name, _ in of_libraries if _TIMM_PATCHES.search(name)]
+    if learned or by_timm:
+        places = [setup.place(*pair) for pair in (*learned, *by_timm)]
+        return Measure(key, title, State.NOT_APPLICABLE, ONLY_PATCHES, tuple(dict.fromkeys(places))[:4])
     if convolutions:
         return setup.not_applicable(key, title, ONLY_FILTERS)
     return setup.not_applicable(key, title, "no 2-d or 3-d convolution in the code that runs")
@@ -91,10 +95,12 @@ def _cuts_patches(setup: Setup, call: ast.Call) -> bool:
     if kernel is None or stride is None:
         return False
     sizes = [
-        {text_of(part) for part in (size.elts if isinstance(size, (ast.Tuple, ast.List)) else [size])}
+        [text_of(part) for part in size.elts] if isinstance(size, (ast.Tuple, ast.List)) else [text_of(size)]
         for size in (kernel, stride)
     ]
-    return sizes[0] == sizes[1] and len(sizes[0]) == 1 and sizes[0] != {"1"}
+    longest = max(map(len, sizes))
+    kernels, strides = (size * longest if len(size) == 1 else size for size in sizes)
+    return kernels == strides and set(kernels) != {"1"}
 
 
 def _models_of_torchvision(setup: Setup) -> tuple[str, ...]:

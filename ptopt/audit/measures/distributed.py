@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from ptopt.audit.arguments import TrainerArguments, lightning_argument
+from ptopt.audit.engines import deepspeed_made
 from ptopt.audit.modules import Module, text_of
 from ptopt.audit.setup import Candidate, Setup
 from ptopt.audit.values import Measure, State
@@ -57,7 +58,8 @@ def strategy(setup: Setup) -> Measure:
     found = list(_wrappers(setup))
     real = [c for c in found if c.detail.partition(",")[0] != "DataParallel"]
     if setup.framework in ("DeepSpeed", "Colossal-AI"):
-        return Measure(key, title, State.ON, setup.framework, setup.where())
+        made = tuple(setup.place(*pair) for pair in deepspeed_made(setup.live))[:4]
+        return Measure(key, title, State.ON, setup.framework, made or setup.where())
     live = [c for c in real if c.value.truth is not False]
     if live:
         return setup.decide(key, title, live, "", launcher=True)

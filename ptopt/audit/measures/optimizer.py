@@ -33,15 +33,16 @@ _FUSED = re.compile(
     r"^(Fused(Adam\w*|SGD|LAMB|Lamb|Lars|LARS|NovoGrad|Adagrad|Lion|MixedPrecisionLamb|\w*Optimizer)|DeepSpeedCPUAdam|HybridAdam|\w*Adam\w*8bit|Paged\w+|SGD8bit|CPUAdam|Lion8bit)$"
 )
 _FUSED_WORD = re.compile(r"Fused[A-Z]|CPUAdam|HybridAdam|8bit|Paged")
-_OF_CLASS = re.compile(r"`fused` of `(\w+)`")
+_OF_CLASS = re.compile(r"`fused` of `(\w+)`|`(\w+)` with `fused`")
+_UNPACKED = re.compile(r"^`\*\*` at ")  # what is unpacked there was not found
 # Class of torch.optim -> its argument `fused`
-_FUSED_ARGUMENT = {
+FUSED_ARGUMENT = {
     "Adagrad": ADDED["Adagrad(fused=True)"],
     "Adam": ADDED["Adam(fused=True)"],
     "AdamW": ADDED["fused=True"],
     "SGD": ADDED["SGD(fused=True)"],
 }
-_FUSABLE = tuple(_FUSED_ARGUMENT)
+_FUSABLE = tuple(FUSED_ARGUMENT)
 
 
 def _by_default(setup: Setup) -> Value:
@@ -52,7 +53,8 @@ def _by_default(setup: Setup) -> Value:
     if setup.facts.divided("torch", "2.0"):
         pin = setup.facts.span("torch")
         return Value(True, False, f"torch loops over the parameters before 2.0, and uses the multi-tensor update on CUDA since; {pin}")  # fmt: skip
-    return Value(True, False, "torch uses the multi-tensor update on CUDA")
+    older = setup.admits_older("2.0", "loop over the parameters")
+    return Value(True, False, f"torch uses the multi-tensor update on CUDA{older}")
 
 
 def fused(setup: Setup) -> Measure:
@@ -74,20 +76,29 @@ def fused(setup: Setup) -> Measure:
         note = f" ({value.note})" if value.note else ""
         return Measure(key, title, State.ON if on else State.OFF, f"`optim` is {name}{note}", places)
     every = list(_optimizers(setup))
+    # Of several classes the one that is made by default, where that is known.
+    found = [c for c in every if c.value == _by_default(setup) or c.value.truth is not False]
+    if not found and setup.framework == "DeepSpeed":
+        why = "DeepSpeed makes the optimizer that its configuration names"
+        return Measure(key, title, State.UNKNOWN, why, setup.where())
     if not every:
         return _none_seen(setup, key, title)
     if lacking := _without_fused(setup, every):
         return lacking
-    # Of several classes the one that is made by default, where that is known.
-    found = [c for c in every if c.value == _by_default(setup) or c.value.truth is not False]
     return setup.decide(key, title, found or every, "")
 
 
 def _without_fused(setup: Setup, found: list[Candidate]) -> Measure | None:
     """The row where the classes are those of a torch that has no fused update of them."""
-    asked = [c for c in found if not c.detail.startswith("`fused` of ")]
-    named = {match[1] for c in found if (match := _OF_CLASS.match(c.detail)) is not None}
-    arguments = [added for name, added in _FUSED_ARGUMENT.items() if name in named]
+    asked = [
+        c
+        for c in found
+        if c.value.truth is not False
+        and not c.detail.startswith("`fused` of ")
+        and not _UNPACKED.search(c.value.note)
+    ]
+    named = {match[1] or match[2] for c in found if (match := _OF_CLASS.match(c.detail)) is not None}
+    arguments = [added for name, added in FUSED_ARGUMENT.items() if name in named]
     if (
         asked
         or not arguments
@@ -96,7 +107,9 @@ def _without_fused(setup: Setup, found: list[Candidate]) -> Measure | None:
         return None
     first = found[0]
     name = min(named)
-    why = f"`{name}` has a fused update since torch {_FUSED_ARGUMENT[name].version}; {setup.facts.span('torch')}"
+    why = (
+        f"`{name}` has a fused update since torch {FUSED_ARGUMENT[name].version}; {setup.facts.span('torch')}"
+    )
     return Measure("fused_optimizer", "Fused optimizer", State.NOT_APPLICABLE, why, (first.place,))
 
 
@@ -205,7 +218,7 @@ def _of_torch(setup: Setup, reached: bool) -> Iterator[Candidate]:
             yield found if reached else replace(found, value=value)
         elif setup.unpacks(call):
             value = setup.unpacked(module, call, "fused", _by_default(setup)) or Value(
-                False, note=f"`**` at {setup.place(module, call)}"
+                False, note=f"`**` at {setup.place(module, call)} gives it"
             )
             found = setup.site(module, call, f"`{short}` with `fused`", value)
             yield found if reached else replace(found, value=value)
@@ -271,6 +284,8 @@ def zero_grad(setup: Setup) -> Measure:
             and setup.runs(module, call).truth is not False
         ):
             kept.append(setup.place(module, call))
+    if setup.framework == "DeepSpeed":
+        return setup.not_applicable(key, title, "DeepSpeed clears the gradients")
     by_hand = None if kept else _by_hand(setup, key, title)
     if by_hand is not None:
         return by_hand
@@ -293,13 +308,32 @@ def zero_grad(setup: Setup) -> Measure:
         return Measure(key, title, State.ON, "`set_to_none=True`", tuple(stated)[:4])
     if setup.facts.excludes("torch", "2.0"):
         return Measure(
-            key, title, State.OFF, f"{pin}: before torch 2.0 the default fills them with zeros", setup.where()
+            key,
+            title,
+            State.OFF,
+            f"{pin}: before torch 2.0 the default fills them with zeros",
+            _asked_at(setup),
         )
     if setup.facts.divided("torch", "2.0"):
         why = f"{pin}: before torch 2.0 the default fills them with zeros, since then it sets them to None"
-        return Measure(key, title, State.UNKNOWN, why, setup.where())
+        return Measure(key, title, State.UNKNOWN, why, _asked_at(setup))
+    if setup.named_before("2.0"):
+        why = f"the default since torch 2.0, zeros before; the project names {pin}"
+        return Measure(key, title, State.UNKNOWN, why, _asked_at(setup))
     why = "the default since torch 2.0" + setup.admits_older("2.0", "fill them with zeros")
-    return Measure(key, title, State.ON, why, setup.where())
+    return Measure(key, title, State.ON, why, _asked_at(setup))
+
+
+def _asked_at(setup: Setup) -> tuple[Place, ...]:
+    """The calls of `zero_grad` that run, nearest to the training first; where it starts, where a library makes them."""
+    start = setup.where()
+    paths = {place.path for place in start}
+    found = [
+        setup.place(module, call)
+        for module, call in setup.calls("zero_grad")
+        if setup.runs(module, call).truth is not False
+    ]
+    return tuple(sorted(dict.fromkeys(found), key=lambda place: place.path not in paths))[:4] or start
 
 
 def _by_hand(setup: Setup, key: str, title: str) -> Measure | None:

@@ -20,6 +20,7 @@ _PACKS = re.compile(
 )
 _OF_BATCHES = re.compile(r"collat|batch|(^| )(forward|__call__|__iter__|\w*_step|loss|compute_loss)$", re.I)
 _TOKENISES = re.compile(r"tokeni[sz]e\w*$|tokeni[sz]er (__call__|encode\w*)$", re.I)
+TOKENS = re.compile(r"\((\d+) tokens\)")  # how the row says to how many is padded
 _PADDING = (
     "padding",
     "pad_to_max_length",
@@ -49,6 +50,7 @@ def padding(setup: Setup) -> Measure:
             _place(value),
         )
     fixed, packed, dynamic = _filled_up(setup), _packers(setup), []
+    lengths: list[int | None] = [None] * len(fixed)
     doubted: dict[Place, str] = {}  # places that may not run, each with the condition
     for module, keyword in _keywords(setup, _PADDING):
         value = setup.value(module, keyword.value)
@@ -68,6 +70,7 @@ def padding(setup: Setup) -> Measure:
             or (keyword.arg == "pad_to_max_length" and value.truth)
         ):
             fixed.append(place)
+            lengths.append(_length(setup, module, keyword))
         elif keyword.arg == "padding" and value.known and (value.value is True or value.value == "longest"):
             dynamic.append(place)
     collators = setup.calls("DataCollatorWithPadding", "DataCollatorForSeq2Seq")
@@ -85,7 +88,9 @@ def padding(setup: Setup) -> Measure:
     if own and doubted.keys() >= {*fixed}:
         return _decided(State.OFF, "sequences are padded to a fixed length", own, doubted)
     if fixed:
-        return _decided(State.OFF, "sequences are padded to the maximum length", fixed, doubted)
+        known = [length for length in lengths if length is not None]
+        number = f" ({max(known)} tokens)" if len(known) == len(fixed) else ""
+        return _decided(State.OFF, f"sequences are padded to the maximum length{number}", fixed, doubted)
     if dynamic:
         return _decided(State.ON, "batches are padded to their longest sequence", dynamic, doubted)
     if None in collated:
@@ -101,6 +106,14 @@ def padding(setup: Setup) -> Measure:
     if setup.missing:
         return Measure(key, title, State.UNKNOWN, f"no tokenised text seen; {setup.missing}")
     return setup.not_applicable(key, title, "no tokenised text seen")
+
+
+def _length(setup: Setup, module: Module, padding: ast.keyword) -> int | None:
+    """`max_length` beside `padding="max_length"`, where it is known."""
+    call = module.file.index.parent(padding)
+    given = setup.keyword(call, "max_length") if isinstance(call, ast.Call) else None
+    value = None if given is None else setup.value(module, given)
+    return value.value if value is not None and value.known and type(value.value) is int else None
 
 
 def _decided(state: State, detail: str, places: list[Place], doubted: Mapping[Place, str]) -> Measure:

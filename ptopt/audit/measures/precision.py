@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ptopt.audit.arguments import TrainerArguments, keyword_value, lightning_argument
+from ptopt.audit.engines import half_precision
 from ptopt.audit.known import Value
 from ptopt.audit.modules import Module, dotted_name, text_of
 from ptopt.audit.setup import Candidate, Setup
@@ -56,6 +57,17 @@ def mixed_precision(setup: Setup) -> Measure:
     blind = setup.blind_model  # a network can set it for itself
     if setup.framework in ("DeepSpeed", "Colossal-AI"):
         blind = f"the configuration of {setup.framework} sets it"
+    if setup.framework == "DeepSpeed" and not any(c.value.truth for c in _autocasts(setup)):
+        stated = [
+            Candidate(
+                value,
+                setup.place(module, node),
+                f"`{name}` of the configuration that the code makes for DeepSpeed",
+            )
+            for name, value, module, node in half_precision(setup.live, setup.evaluator)
+            if setup.runs(module, node).truth is not False
+        ]
+        return setup.decide(key, title, stated, "", blind=blind)
     blind = blind or _named(setup)
     absent = "float32 throughout: no autocast, no half-precision model"
     lacking = setup.lacking("torch.cuda.amp", "autocast")
@@ -325,6 +337,9 @@ def tf32(setup: Setup) -> Measure:
         return Measure(
             key, title, State.ON, f"the default of torch 1.7 to 1.11; the project needs {pin}", setup.where()
         )
+    if not found and setup.named_before("1.12"):
+        why = f"on by default in torch 1.7 to 1.11, off since; the project names {pin}"
+        return Measure(key, title, State.UNKNOWN, why, setup.where())
     absent = "off by default since torch 1.12, nothing switches it on"
     absent += setup.admits_older("1.12", "have it on from 1.7")
     if setup.facts.excludes("torch", "2.0") and setup.facts.at_least("torch", "1.12") is None:
@@ -373,6 +388,7 @@ def compiled(setup: Setup) -> Measure:
     absent = "nothing is compiled"
     if setup.facts.divided("torch", "2.0"):
         absent = f"{absent}, and torch before 2.0 cannot; {setup.facts.span('torch')}"
+    absent += setup.admits_older("2.0", "cannot")
     return setup.decide(key, title, found, absent, blind=setup.blind_model)
 
 

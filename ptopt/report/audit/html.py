@@ -17,9 +17,11 @@ from ptopt.report.audit.text import (
     PRIORITY,
     SYMBOLS,
     alike,
+    by_command,
     in_brief,
     names,
     no_figure,
+    no_figure_of,
     not_reviewed,
     number_of,
     of_level,
@@ -131,7 +133,7 @@ def _item(level: Level, title: str, body: Iterator[str]) -> Iterator[str]:
 def _gap(gap: Gap) -> Iterator[str]:
     yield f"<p>Off in {_text(names(gap.entries))}. {_prose(gap.action)}</p>"
     yield from _places(gap.evidence)
-    yield from _ranges(gap.impact)
+    yield from _ranges(gap.impact, no_figure_of(gap))
     yield f'<p class="wrong">Wrong if: {_prose(gap.wrong_if)}</p>'
 
 
@@ -174,7 +176,8 @@ def _plan(audit: Audit) -> Iterator[str]:
 
 
 def _step(step: Step) -> Iterator[str]:
-    yield f"<li><p>{_prose(in_brief(step))} <small>{_text(step.effort)}</small></p>"
+    by = f"{by_command(step)}<code>{_text(step.command)}</code>" if step.command else ""
+    yield f"<li><p>{_prose(in_brief(step))} <small>{_text(step.effort)}{by}</small></p>"
     yield from _places(step.places)
     yield "</li>"
 

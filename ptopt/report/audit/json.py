@@ -113,6 +113,7 @@ def _phase(phase: Phase) -> dict[str, Any]:
             {
                 "title": step.title,
                 "effort": step.effort,
+                "command": step.command or None,
                 "speeds_up": step.speeds_up,
                 "less_memory": step.less_memory,
                 "impact": _impacts(step.impact),

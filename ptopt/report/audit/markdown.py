@@ -13,9 +13,11 @@ from ptopt.report.audit.text import (
     PRIORITY,
     SYMBOLS,
     alike,
+    by_command,
     in_brief,
     names,
     no_figure,
+    no_figure_of,
     not_reviewed,
     of_level,
     outcome,
@@ -99,7 +101,7 @@ def _gap(gap: Gap) -> Iterator[str]:
     yield f"- **{gap.title}**: off in {_paths(gap.entries)}. {markdown_text(gap.action)}"
     if gap.evidence:
         yield f"  - Evidence: {', '.join(code_span(str(p)) for p in gap.evidence)}"
-    yield from _gains(gap.impact)
+    yield from _gains(gap.impact, no_figure_of(gap))
     yield f"  - Wrong if: {markdown_text(gap.wrong_if)}"
 
 
@@ -128,7 +130,8 @@ def _plan(audit: Audit) -> Iterator[str]:
         for step in phase.steps:
             lines.append(f"1. {markdown_text(in_brief(step))}")
             at = f"; at {', '.join(code_span(str(p)) for p in step.places)}" if step.places else ""
-            lines.append(f"   - Effort: {step.effort}{markdown_text(_effect(step))}{at}")
+            by = f"{by_command(step)}{code_span(step.command)}" if step.command else ""
+            lines.append(f"   - Effort: {step.effort}{by}{markdown_text(_effect(step))}{at}")
         yield "\n".join(lines)
     yield "\n".join(f"> {markdown_text(note)}" for note in audit.notes)
 

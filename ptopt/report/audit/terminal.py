@@ -19,9 +19,11 @@ from ptopt.report.audit.text import (
     PRIORITY,
     SYMBOLS,
     alike,
+    by_command,
     in_brief,
     names,
     no_figure,
+    no_figure_of,
     not_reviewed,
     of_level,
     outcome,
@@ -158,7 +160,7 @@ class _Page:
     def _gap(self, gap: Gap) -> RenderableType:
         head = Text.assemble((gap.title, "bold"), f": off in {self._whole(names(gap.entries))}")
         lines: list[RenderableType] = [head, _indented(Text(one_line(gap.action)))]
-        lines += [_indented(text) for text in self._gains(gap.impact)]
+        lines += [_indented(text) for text in self._gains(gap.impact, no_figure_of(gap))]
         lines.append(_indented(Text(f"Wrong if: {one_line(gap.wrong_if)}.", "dim")))
         return _indented(Group(*lines))
 
@@ -197,7 +199,10 @@ class _Page:
                     others = len(step.places) - 1
                     more = f" and {count(others, 'other place')}" if others else ""
                     said = f"{self._place(str(step.places[0]), _BELOW, '' if more else ':')}{more}{':' * bool(more)} {said}"
-                yield bullet(Text.assemble(said, (f"  ({one_line(step.effort)})", "dim")), 4)
+                how = one_line(step.effort)
+                if step.command:
+                    how += f"{by_command(step)}`{self._whole(step.command)}`"
+                yield bullet(Text.assemble(said, (f"  ({how})", "dim")), 4)
         for note in audit.notes:
             yield _indented(Text(note, "dim"))
 

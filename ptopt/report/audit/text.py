@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from ptopt.audit.plan import SUGGESTED
 from ptopt.audit.values import Audit, EntryPoint, Gap, Level, Measure, Place, State, Step, Weighed
 from ptopt.findings import Finding
 from ptopt.impact import of_rule, on_a_cpu
@@ -24,7 +25,7 @@ PRIORITY = (
     "`ptopt review` reports it, with the confidence and how often the code runs"
 )
 NO_FIGURE = "no published figure; measure it"
-_OTHER_CODE = "the published figures are of other code; measure it"
+_OTHER_CODE = "the known figures are of other code; measure it"
 _NAMED = 4
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z`])")
 
@@ -40,6 +41,11 @@ def no_figure(finding: Finding) -> str:
         return _OTHER_CODE
     known = on_a_cpu(finding.name, finding.symbol)
     return NO_FIGURE if known is None else f"no figure for a GPU; {in_short(known)} ({condition(known)})"
+
+
+def no_figure_of(gap: Gap) -> str:
+    """What to say of a missing measure without a figure."""
+    return _OTHER_CODE if gap.other_figures else NO_FIGURE
 
 
 def outcome(audit: Audit) -> str:
@@ -82,6 +88,11 @@ def places(found: Iterable[Place]) -> str:
 def in_brief(step: Step) -> str:
     """What to do, in a sentence: all about it stands above the plan."""
     return _SENTENCE.split(step.title, maxsplit=1)[0]
+
+
+def by_command(step: Step) -> str:
+    """What stands between the effort of a step and its command: that does all of it, or saves a part of the effort."""
+    return ": " if step.effort == SUGGESTED else ", less with "
 
 
 def not_reviewed(audit: Audit) -> str:
