@@ -33,6 +33,10 @@ TEXTBOOK_WORTH = 0.7
 SHOWN_RIGHT = 0.95
 
 
+# The feature of a finding that a model was asked about: the probability that it gave, the mean of its further opinions.
+CHECKED = "stated when checked"
+
+
 class Severity(str, enum.Enum):
     """How much the problem costs where the rule is right: orders findings of equal confidence."""
 

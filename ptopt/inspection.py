@@ -191,10 +191,14 @@ class _Inspector:
         )
 
     def _left_out(
-        self, source: SourceFile, unlikely: Sequence[Unlikely], suppressions: Suppressions
+        self,
+        source: SourceFile,
+        unlikely: Sequence[Unlikely],
+        suppressions: Suppressions,
+        whole: tuple[Fixes, ChangedFile | None] | None,
     ) -> tuple[Proposal, ...]:
         with limited(COUNT_WORK):  # what is only counted takes nothing from what is reviewed
-            found = tuple(left_out(source, unlikely, self._conditions, suppressions))
+            found = tuple(left_out(source, unlikely, self._conditions, suppressions, whole))
         return tuple(p.with_baseline(self._baseline) for p in found)
 
     def _enabled(self, rule: Rule, path: str) -> bool:
@@ -211,6 +215,8 @@ class _Inspector:
     ) -> FileResult:
         failed: list[tuple[Rule, Exception]] = []
         change = file if self._limit_to_change else None
+        calibration = self._calibration
+        asks = change is not None and calibration is not None and calibration.change_threshold is not None
         hits = run(source, wanted, failed, change)
         # Comments of other tools matter only where there is something to silence.
         comments = hits or self._calibration is not None or _mentions_ptopt(source.data)
@@ -253,7 +259,8 @@ class _Inspector:
             path=source.path,
             not_reviewed=tuple(notes),
             proposals=proposals,
-            left_out=self._left_out(source, unlikely, suppressions),
+            # A model that reviews whole changes may find them worth a comment.
+            left_out=self._left_out(source, unlikely, suppressions, (fixes, change) if asks else None),
             suppressions=suppressions,
             # Also by hits that the change did not touch: the comments that silence these are in use.
             used=frozenset().union(

@@ -1,5 +1,7 @@
 """What a general model finds in a change as a whole: claims, each doubted once more, as proposals beside those of the rules.
 
+What rules found and the ranker left out is put to the model like claims of its own: rules see little of what a line is worth, and
+a model overlooks lines.
 No claim is trusted: it stands on lines that the change wrote, or beside lines that it removed, its words are shown as a quotation,
 and it has no fix that anybody could apply.
 """
@@ -15,7 +17,7 @@ from statistics import fmean
 
 from ptopt.change import ChangedFile
 from ptopt.file_result import FileResult
-from ptopt.findings import Finding, Severity, Span, fingerprint
+from ptopt.findings import CHECKED, Finding, Severity, Span, fingerprint
 from ptopt.model.advisor import Advisor
 from ptopt.model.calibration import Calibration
 from ptopt.model.region import Region, changed_regions, region_of_file
@@ -31,11 +33,10 @@ Enabled = Callable[[str, str, str, bool, str], bool]
 
 _LIBRARIES = (b"torch", b"lightning", b"transformers", b"accelerate", b"deepspeed", b"vllm")
 KIND = "kind of claim:"  # begins the name of the feature that says it
-# The feature with the probability that the model gave when it doubted its claim: the mean of its further opinions.
-CHECKED = "stated when checked"
 # A claim that the model, asked to prove it wrong, calls less likely than this to be acted on is not asked about again, and no comment.
 _LIKELY = 0.5
 _OPINIONS = 2  # on each of the others
+_MOST_LEFT_OUT = 5  # proposals of rules below their conditions that are put to the model; the likeliest
 
 
 def changed(source: SourceFile, change: ChangedFile | None, calibration: Calibration) -> tuple[Region, ...]:
@@ -77,6 +78,8 @@ def with_claims(
         at = by_place[claim.region.path, claim.region.start]
         if _stands(claim, results[at]):
             doubts[at].append(_Doubt(claim, None))
+    for at, several in _left_out(wanted).items():  # last: they take the place of claims on their lines
+        doubts[at] += several
     shown: list[tuple[int, _Doubt, Region]] = []
     for at, several in doubts.items():
         with contextlib.suppress(AnalysisError):  # what could not be checked stays as the rules made it
@@ -95,18 +98,24 @@ class _Doubt:
 
     claim: Claim
     rule_proposal: Proposal | None
+    left_out: bool = False  # is the rule's proposal no comment, unless the model finds it worth one?
+
+    @property
+    def needs_more(self) -> bool:
+        """Is it shown only where further opinions agree?"""
+        return self.rule_proposal is None or self.left_out
 
 
 def _checked(advisor: Advisor, doubts: Sequence[tuple[_Doubt, Region]]) -> list[Check | None]:
     """What the model makes of each claim; None for an invalid answer.
 
-    Its own claims that it stands by are put to it again, and the mean of these opinions is their probability: the first one was high,
-    or nobody would have asked again, so it says little about what the next one will be.
+    Claims that need more, and that it stands by, are put to it again, and the mean of these opinions is their probability: the first
+    one was high, or nobody would have asked again, so it says little about what the next one will be.
     """
     checks = advisor.check([(doubt.claim, view) for doubt, view in doubts])
     likely: list[int] = []
     for at, ((doubt, _), check) in enumerate(zip(doubts, checks, strict=True)):
-        if doubt.rule_proposal is not None or check is None or check.verdict != "right":
+        if not doubt.needs_more or check is None or check.verdict != "right":
             continue
         if check.probability >= _LIKELY:
             likely.append(at)
@@ -128,38 +137,65 @@ def _mean(opinions: Sequence[Check | None]) -> Check | None:
 
 def _of_rules(wanted: Sequence[tuple[int, FileResult]]) -> defaultdict[int, list[_Doubt]]:
     """The likeliest comments of the rules, by the number of their result: a rule is doubted as the model is."""
-    likeliest = sorted(
-        (
-            (at, result, proposal)
-            for at, result in wanted
-            for proposal in result.proposals
-            if proposal.reported and proposal.finding.origin == "rule"
-        ),
-        key=lambda found: -found[2].confidence,
+    return _likeliest([(at, result, p) for at, result in wanted for p in result.proposals], MAX_CLAIMS, False)
+
+
+def _left_out(wanted: Sequence[tuple[int, FileResult]]) -> defaultdict[int, list[_Doubt]]:
+    """The same of what is no comment by the ranker alone."""
+    return _likeliest(
+        [(at, result, p) for at, result in wanted for p in result.left_out], _MOST_LEFT_OUT, True
     )
+
+
+def _likeliest(
+    proposals: Sequence[tuple[int, FileResult, Proposal]], most: int, left_out: bool
+) -> defaultdict[int, list[_Doubt]]:
+    reported = [found for found in proposals if found[2].reported and found[2].finding.origin == "rule"]
     doubts: defaultdict[int, list[_Doubt]] = defaultdict(list)
-    for at, result, proposal in likeliest[:MAX_CLAIMS]:
+    for at, result, proposal in sorted(reported, key=lambda found: -found[2].confidence)[:most]:
         finding, span = proposal.finding, proposal.finding.span
         region = next((r for r in result.changed if r.start <= span.start <= r.end), None)
         if region is not None:
             claim = Claim(region, span.start, span.end, finding.name, finding.message, "", 1.0)
-            doubts[at].append(_Doubt(claim, proposal))
+            doubts[at].append(_Doubt(claim, proposal, left_out))
     return doubts
 
 
 def _decided(result: FileResult, doubt: _Doubt, check: Check | None, advisor: Advisor) -> FileResult:
-    """The result with the model's own claim if it still stands; without a comment of a rule that it does not call right."""
+    """The result with a claim of the model or a proposal that was left out, if it stands; without a comment of a rule that the model
+    does not call right.
+    """
     calibration = advisor.calibration
     least = calibration.change_threshold or 0.0
-    own = doubt.rule_proposal is None
-    if own and check is not None and check.verdict == "right" and check.probability >= least:
+    right = check is not None and check.verdict == "right"
+    if doubt.needs_more:
+        if check is None or not right or check.probability < least:
+            return result
         confidence = calibration.change_confidence  # what the model states is no probability
-        proposal = _proposal(doubt.claim, check, result, advisor.record.name, confidence)
-        return dataclasses.replace(result, proposals=(*result.proposals, proposal))
-    if own or check is None or check.verdict == "right":
+        if doubt.rule_proposal is None:
+            own = _proposal(doubt.claim, check, result, advisor.record.name, confidence)
+            return dataclasses.replace(result, proposals=(*result.proposals, own))
+        return _let_in(result, doubt.rule_proposal, check, confidence)
+    if check is None or right:
         return result
     kept = tuple(p.reweighed(0.0) if p is doubt.rule_proposal else p for p in result.proposals)
     return dataclasses.replace(result, proposals=kept)
+
+
+def _let_in(result: FileResult, proposal: Proposal, check: Check, confidence: float) -> FileResult:
+    """The result with a proposal of a rule that the ranker left out. A claim of the model on its lines says the same again, without a
+    fix."""
+    finding = dataclasses.replace(
+        proposal.finding, missed=(), features=(*proposal.finding.features, (CHECKED, check.probability))
+    )
+    shown = dataclasses.replace(proposal, finding=finding).reweighed(confidence)
+    others = (p for p in result.proposals if p.finding.origin == "rule" or not _meet(p.finding, finding))
+    left = tuple(p for p in result.left_out if p is not proposal)
+    return dataclasses.replace(result, proposals=(*others, shown), left_out=left)
+
+
+def _meet(one: Finding, other: Finding) -> bool:
+    return one.span.start <= other.span.end and other.span.start <= one.span.end
 
 
 def _stands(claim: Claim, result: FileResult) -> bool:

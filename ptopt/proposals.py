@@ -134,8 +134,13 @@ def left_out(
     unlikely: Sequence[Unlikely],
     conditions: Mapping[Condition, float],
     suppressions: Suppressions,
+    whole: tuple[Fixes, ChangedFile | None] | None = None,
 ) -> Iterator[Proposal]:
-    """What `propose` found too unlikely, as it would be without conditions, but for fixes and reasons."""
+    """What `propose` found too unlikely, as it would be without conditions.
+
+    Without fixes and reasons, which cost most and which nobody sees of what is only counted; with `whole`, the fixes of the
+    file and the change under review, these as well.
+    """
     weigher = ranker()
     places: Counter[str] = Counter()
     for each in unlikely:
@@ -145,13 +150,17 @@ def left_out(
             continue
         try:
             known = features(hit, source, each.of_rule) if known is None else known
+            fix = None if whole is None else whole[0].of(hit, whole[1])
         except WorkLimitError:
             return
         worth = weigher.worth(known)
-        weighed = Weighed(None, worth, ())
-        finding = _finding(source, hit, each.fingerprint, None, {}, weighed)
-        finding = dataclasses.replace(finding, impact=(), missed=weigher.missed(known, conditions, worth))
-        yield _proposal(finding, hit, weighed, suppressions)
+        if whole is None:
+            finding = _finding(source, hit, each.fingerprint, None, {}, Weighed(None, worth, ()))
+            finding = dataclasses.replace(finding, impact=())
+        else:
+            finding = _finding(source, hit, each.fingerprint, fix, known, Weighed(None, worth, ()))
+        finding = dataclasses.replace(finding, missed=weigher.missed(known, conditions, worth))
+        yield _proposal(finding, hit, Weighed(None, worth, ()), suppressions)
 
 
 def _proposal(finding: Finding, hit: Hit, weighed: Weighed, suppressions: Suppressions | None) -> Proposal:

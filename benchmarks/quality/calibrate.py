@@ -27,11 +27,10 @@ from benchmarks.quality.experts import READINGS, Place, Reading, is_met, reading
 from benchmarks.quality.fixes import add_common_options, check_common_options, print_missing
 from benchmarks.quality.model import UNANSWERED, is_unanswered, model_options
 from benchmarks.quality.summary import share
+from ptopt.findings import CHECKED
 from ptopt.model.calibration import Calibration
 from ptopt.model.general import General, read_general
 from ptopt.model.interface import ModelUnavailableError
-from ptopt.model_whole_change import CHECKED
-from ptopt.rules.model.found_by_model import FoundByModel
 
 LEAST_RIGHT = 0.55  # share of the comments from the threshold on; what is less sure than the ranker's own threshold is not shown
 RANDOM = Path(__file__).parent / "data" / "model" / "random-commits.jsonl"
@@ -45,7 +44,8 @@ OFF = Calibration.off()
 
 
 class Judged(NamedTuple):
-    """A finding of the model: its probability, and whether a reader would have posted there; None where none has read the commit."""
+    """A finding of the model, or one of a rule that it finds worth a comment: its probability, and whether a reader would have posted
+    there; None where none has read the commit."""
 
     commit: str
     probability: float
@@ -119,9 +119,10 @@ def judged(reading: Reading) -> tuple[list[Judged], int, Counter[str]]:
             raise ModelUnavailableError(f"{reading.work.repo} {sha}: {review.model and review.model.note}")
         reviewed += 1
         for finding in review.findings:
-            if finding.rule == FoundByModel.id:
+            probability = dict(finding.features).get(CHECKED)
+            if probability is not None:
                 place = (finding.path, finding.span.start, finding.span.end)
-                found.append(Judged(sha, dict(finding.features)[CHECKED], _would_post(reading, sha, place)))
+                found.append(Judged(sha, probability, _would_post(reading, sha, place)))
     return found, reviewed, lost
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from benchmarks.quality.common import read_rows
 from benchmarks.quality.parts import read_names
-from ptopt.model_whole_change import CHECKED
+from ptopt.findings import CHECKED
 
 FILES = tuple(sorted((Path(__file__).parent / "data" / "verdicts").glob("*.jsonl")))
 VERDICTS = "RTWU"

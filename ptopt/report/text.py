@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from ptopt.address import rule_page
 from ptopt.findings import (
+    CHECKED,
     TEXTBOOK,
     TEXTBOOK_WORTH,
     Condition,
@@ -452,6 +453,9 @@ def weighed(finding: Finding) -> str:
         else ""
     )
     parts.append(f"worth acting on {finding.confidence:.2f}{case}")
+    probability = dict(finding.features).get(CHECKED)
+    if probability is not None:
+        parts.append(f"the model, asked to prove it wrong, gave {probability:.2f}")
     if finding.reasons:
         reasons = ", ".join(f"{_feature(name)} {weight:+.2f}" for name, weight in finding.reasons)
         parts.append(f"moved most, in log-odds, by {reasons}")

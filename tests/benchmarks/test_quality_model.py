@@ -15,7 +15,7 @@ from benchmarks.quality.changes import Material, config_of
 from benchmarks.quality.comments import Work, comments, materials
 from benchmarks.quality.experts import Reading, compare
 from benchmarks.quality.model import UNANSWERED, ModelOptions
-from ptopt.model_whole_change import CHECKED
+from ptopt.findings import CHECKED
 from tests.benchmarks.clones import SLOW, Repository
 from training.evaluation.labels import finds
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ptopt.config import Config
-from ptopt.findings import Review
+from ptopt.findings import CHECKED, Review
 from ptopt.model.calibration import Calibration, CalibrationError
 from ptopt.model.interface import ChatPrompt
 from ptopt.model.region import Region, changed_regions
@@ -27,8 +27,8 @@ from ptopt.model.whole_change import (
     parse_check,
 )
 from ptopt.model.whole_change import review as review_prompt
-from ptopt.model_whole_change import CHECKED
 from ptopt.report import render
+from ptopt.report.text import weighed
 from ptopt.source.file import SourceFile
 from tests.model.scripted import Scripted, review
 
@@ -316,3 +316,54 @@ def test_a_comment_of_a_rule_is_doubted_too(verdict: str, left: bool) -> None:
     assert [f.name for f in found.dropped] == [f.name for f in alone.findings if f.name not in kept]
     assert f"({rule.name}): {rule.message}\n" in backend.chats[1].user
     assert found.model is not None and found.model.invalid == (len(backend.chats) - 1 if not verdict else 0)
+
+
+# The ranker alone leaves it out, at this minimum.
+SURE = Config().model_copy(update={"min_confidence": 0.8})
+SURE_OF = dataclasses.replace(WHOLE, change_confidence=0.85)
+HIDDEN = """\
+import torch
+optimizer.zero_grad(set_to_none=False)
+"""
+
+
+def _hidden(
+    verdict: str = "right", probability: int = 80, claim: Any = (), ignore: tuple[str, ...] = ()
+) -> Review:
+    backend = _answers(list(claim), RIGHT | {"verdict": verdict, "probability": probability})
+    return review({"a.py": HIDDEN}, backend, SURE_OF, config=SURE.model_copy(update={"ignore": ignore}))
+
+
+def test_what_the_ranker_left_out_is_a_comment_where_the_model_finds_it_worth_one() -> None:
+    alone = review({"a.py": HIDDEN}, None, config=SURE)
+    assert alone.findings == () and alone.left_out is not None
+    found = _hidden().findings
+    shown = {finding.name: finding for finding in found}
+    moved = shown["zero-grad-keeps-tensors"]
+    assert moved.origin == "rule" and moved.confidence == SURE_OF.change_confidence and moved.missed == ()
+    assert moved.fix is not None and [edit.replacement for edit in moved.fix.edits] == [""]
+    assert dict(moved.features)[CHECKED] == 0.8 and "asked to prove it wrong, gave 0.80" in weighed(moved)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "probability"), [("trivial", 80), ("wrong", 80), ("right", 55), ("right", 40)]
+)
+def test_what_the_ranker_left_out_stays_so_where_the_model_does_not(verdict: str, probability: int) -> None:
+    found = _hidden(verdict, probability)
+    alone = review({"a.py": HIDDEN}, None, config=SURE)
+    assert found.findings == () and found.dropped == ()
+    assert found.left_out is not None and alone.left_out is not None
+    assert found.left_out.rules == alone.left_out.rules
+
+
+def test_a_claim_on_the_lines_of_a_rule_that_is_let_in_says_nothing_more() -> None:
+    (moved,) = (f for f in _hidden().findings if f.name == "zero-grad-keeps-tensors")
+    claim = CLAIM | {"start_line": 2, "end_line": 2}
+    assert [f.rule for f in _hidden(claim=[claim]).findings] == [moved.rule]
+    assert [f.rule for f in _hidden(claim=[claim], ignore=(moved.rule,)).findings] == ["PTO990"]
+
+
+def test_settings_and_comments_silence_what_the_ranker_left_out() -> None:
+    assert _hidden(ignore=("zero-grad-keeps-tensors",)).findings == ()
+    head = HIDDEN.replace("False)", "False)  # ptopt: ignore[zero-grad-keeps-tensors]")
+    assert review({"a.py": head}, _answers([], RIGHT), SURE_OF, config=SURE).findings == ()
