@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Mapping
+from enum import Enum, auto
 
 from ptopt.audit.arguments import TrainerArguments
 from ptopt.audit.calling import callers
@@ -30,6 +31,7 @@ _PADDING = (
 )
 _KEYWORDS = frozenset({*_PADDING, "collate_fn"})
 _LAYER = re.compile(r"Conv|Pool|Unfold|conv\dd|^nn\.|Linear|stft")
+_LISTED = 4  # places of a row
 _TEXT = re.compile(r"token|text|seq|len|mel|wav|audio|spec|input_ids|word|char", re.I)
 
 
@@ -50,26 +52,19 @@ def padding(setup: Setup) -> Measure:
         )
     fixed, packed, dynamic = _filled_up(setup), _packers(setup), []
     doubted: dict[Place, str] = {}  # places that may not run, each with the condition
+    places = {_Told.PACKED: packed, _Told.FIXED: fixed, _Told.LONGEST: dynamic}
     for module, keyword in _keywords(setup, _PADDING):
-        value = setup.value(module, keyword.value)
-        place = setup.place(module, keyword.value)
+        told = _told(keyword.arg, setup.value(module, keyword.value))
+        # Whether it runs is a costly question: most tell nothing, such as `padding=1` of a layer, and a few that do are enough.
+        if told is None or sum(place not in doubted for place in places[told]) >= _LISTED:
+            continue
         runs = setup.runs(module, keyword)
         if runs.truth is False:
             continue
+        place = setup.place(module, keyword.value)
         if runs.truth is None:
             doubted[place] = runs.note
-        if keyword.arg in ("packing", "group_by_length", "sample_packing") and value.truth:
-            packed.append(place)
-        elif keyword.arg == "train_sampling_strategy":  # of transformers 5
-            packed += [place] if value.value in ("group_by_length", "batch_rebalance") else []
-        elif (
-            value.known
-            and value.value in ("max_length",)
-            or (keyword.arg == "pad_to_max_length" and value.truth)
-        ):
-            fixed.append(place)
-        elif keyword.arg == "padding" and value.known and (value.value is True or value.value == "longest"):
-            dynamic.append(place)
+        places[told].append(place)
     collators = setup.calls("DataCollatorWithPadding", "DataCollatorForSeq2Seq")
     padded = setup.calls("pad_sequence")
     of_a_batch = [pair for pair in padded if _pads_a_batch(setup, *pair)]
@@ -90,7 +85,7 @@ def padding(setup: Setup) -> Measure:
         return _decided(State.ON, "batches are padded to their longest sequence", dynamic, doubted)
     if None in collated:
         detail = "whether a batch is padded to its longest sequence or to a fixed length was not found"
-        return Measure(key, title, State.UNKNOWN, detail, tuple(collated[None])[:4])
+        return Measure(key, title, State.UNKNOWN, detail, tuple(collated[None])[:_LISTED])
     text = setup.calls("from_pretrained") and any(
         "Tokenizer" in text_of(c.func) for _, c in setup.calls("from_pretrained")
     )
@@ -103,12 +98,32 @@ def padding(setup: Setup) -> Measure:
     return setup.not_applicable(key, title, "no tokenised text seen")
 
 
+class _Told(Enum):
+    """What a keyword tells of the batches."""
+
+    PACKED = auto()
+    FIXED = auto()
+    LONGEST = auto()
+
+
+def _told(name: str | None, value: Value) -> _Told | None:
+    if name in ("packing", "group_by_length", "sample_packing") and value.truth:
+        return _Told.PACKED
+    if name == "train_sampling_strategy":  # of transformers 5
+        return _Told.PACKED if value.value in ("group_by_length", "batch_rebalance") else None
+    if (value.known and value.value in ("max_length",)) or (name == "pad_to_max_length" and value.truth):
+        return _Told.FIXED
+    if name == "padding" and value.known and (value.value is True or value.value == "longest"):
+        return _Told.LONGEST
+    return None
+
+
 def _decided(state: State, detail: str, places: list[Place], doubted: Mapping[Place, str]) -> Measure:
     """What the places say; unknown where none of them surely runs."""
     sure = [place for place in places if place not in doubted]
     if not sure:
         state, detail = State.UNKNOWN, f"{detail}, if {doubted[places[0]]}"
-    return Measure("padding", "Padding and packing", state, detail, tuple(sure or places)[:4])
+    return Measure("padding", "Padding and packing", state, detail, tuple(sure or places)[:_LISTED])
 
 
 def _pads_a_batch(setup: Setup, module: Module, call: ast.Call) -> bool:
