@@ -32,6 +32,7 @@ _PADDING = (
 _KEYWORDS = frozenset({*_PADDING, "collate_fn"})
 _LAYER = re.compile(r"Conv|Pool|Unfold|conv\dd|^nn\.|Linear|stft")
 _LISTED = 4  # places of a row
+_TO_MAXIMUM = "sequences are padded to the maximum length"
 _TEXT = re.compile(r"token|text|seq|len|mel|wav|audio|spec|input_ids|word|char", re.I)
 
 
@@ -50,37 +51,29 @@ def padding(setup: Setup) -> Measure:
             f"`packing` is off{_note(value)}: batches are padded to their longest",
             _place(value),
         )
-    fixed, packed, dynamic = _filled_up(setup), _packers(setup), []
     doubted: dict[Place, str] = {}  # places that may not run, each with the condition
-    places = {_Told.PACKED: packed, _Told.FIXED: fixed, _Told.LONGEST: dynamic}
-    for module, keyword in _keywords(setup, _PADDING):
-        told = _told(keyword.arg, setup.value(module, keyword.value))
-        # Whether it runs is a costly question: most tell nothing, such as `padding=1` of a layer, and a few that do are enough.
-        if told is None or sum(place not in doubted for place in places[told]) >= _LISTED:
-            continue
-        runs = setup.runs(module, keyword)
-        if runs.truth is False:
-            continue
-        place = setup.place(module, keyword.value)
-        if runs.truth is None:
-            doubted[place] = runs.note
-        places[told].append(place)
+    told = _told(setup)
+    packed = _with_those_that_run(setup, _packers(setup), told[_Told.PACKED], doubted)
+    if packed:
+        return _decided(State.ON, "sequences are packed or grouped by length", packed, doubted)
+    fixed = _with_those_that_run(setup, _filled_up(setup), told[_Told.FIXED], doubted)
+    if not doubted.keys() >= {*fixed}:  # one of them surely runs
+        return _decided(State.OFF, _TO_MAXIMUM, fixed, doubted)
+    dynamic = _with_those_that_run(setup, [], told[_Told.LONGEST], doubted)
     collators = setup.calls("DataCollatorWithPadding", "DataCollatorForSeq2Seq")
     padded = setup.calls("pad_sequence")
     of_a_batch = [pair for pair in padded if _pads_a_batch(setup, *pair)]
     dynamic += [setup.place(m, c) for m, c in [*of_a_batch, *collators]]
-    collated = {} if packed or fixed else _collated(setup)
+    collated = {} if fixed else _collated(setup)
     if padded and not of_a_batch:
         collated.setdefault(None, []).extend(setup.place(m, c) for m, c in padded)
     dynamic += collated.get(True, [])
     fixed += [] if dynamic else collated.get(False, [])
-    if packed:
-        return _decided(State.ON, "sequences are packed or grouped by length", packed, doubted)
-    own = [] if packed or dynamic else _tokenised(setup)
+    own = [] if dynamic else _tokenised(setup)
     if own and doubted.keys() >= {*fixed}:
         return _decided(State.OFF, "sequences are padded to a fixed length", own, doubted)
     if fixed:
-        return _decided(State.OFF, "sequences are padded to the maximum length", fixed, doubted)
+        return _decided(State.OFF, _TO_MAXIMUM, fixed, doubted)
     if dynamic:
         return _decided(State.ON, "batches are padded to their longest sequence", dynamic, doubted)
     if None in collated:
@@ -106,16 +99,43 @@ class _Told(Enum):
     LONGEST = auto()
 
 
-def _told(name: str | None, value: Value) -> _Told | None:
-    if name in ("packing", "group_by_length", "sample_packing") and value.truth:
-        return _Told.PACKED
-    if name == "train_sampling_strategy":  # of transformers 5
-        return _Told.PACKED if value.value in ("group_by_length", "batch_rebalance") else None
-    if (value.known and value.value in ("max_length",)) or (name == "pad_to_max_length" and value.truth):
-        return _Told.FIXED
-    if name == "padding" and value.known and (value.value is True or value.value == "longest"):
-        return _Told.LONGEST
-    return None
+def _told(setup: Setup) -> dict[_Told, list[tuple[Module, ast.keyword]]]:
+    """The keywords that tell something; most do not, such as `padding=1` of a layer."""
+    found: dict[_Told, list[tuple[Module, ast.keyword]]] = {told: [] for told in _Told}
+    for module, keyword in _keywords(setup, _PADDING):
+        name, value = keyword.arg, setup.value(module, keyword.value)
+        if name in ("packing", "group_by_length", "sample_packing") and value.truth:
+            found[_Told.PACKED].append((module, keyword))
+        elif name == "train_sampling_strategy":  # of transformers 5
+            grouped = value.value in ("group_by_length", "batch_rebalance")
+            found[_Told.PACKED] += [(module, keyword)] if grouped else []
+        elif (value.known and value.value in ("max_length",)) or (
+            name == "pad_to_max_length" and value.truth
+        ):
+            found[_Told.FIXED].append((module, keyword))
+        elif name == "padding" and value.known and (value.value is True or value.value == "longest"):
+            found[_Told.LONGEST].append((module, keyword))
+    return found
+
+
+def _with_those_that_run(
+    setup: Setup, found: list[Place], keywords: list[tuple[Module, ast.keyword]], doubted: dict[Place, str]
+) -> list[Place]:
+    """The places with those of the keywords that may run, as many as are needed: whether they do is a costly question."""
+    sure = len(found)
+    for module, keyword in keywords:
+        if sure >= _LISTED:
+            break
+        runs = setup.runs(module, keyword)
+        if runs.truth is False:
+            continue
+        place = setup.place(module, keyword.value)
+        if runs.truth is None:
+            doubted[place] = runs.note
+        else:
+            sure += 1
+        found.append(place)
+    return found
 
 
 def _decided(state: State, detail: str, places: list[Place], doubted: Mapping[Place, str]) -> Measure:
