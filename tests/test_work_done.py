@@ -11,9 +11,14 @@ from typing import Any
 
 import pytest
 
+from ptopt.audit import calling
+from ptopt.audit.audit import training_scripts
+from ptopt.audit.known import Value
 from ptopt.audit.live import Live
-from ptopt.audit.modules import Modules
+from ptopt.audit.modules import Module, Modules
+from ptopt.audit.setup import Setup
 from ptopt.audit.summaries import Summaries
+from ptopt.audit.values import EntryPoint, State
 from ptopt.change import whole_file
 from ptopt.config import Config
 from ptopt.findings import Review
@@ -25,10 +30,11 @@ from ptopt.review import review_files
 from ptopt.rules import rules
 from ptopt.rules.ops import _wasted
 from ptopt.rules.ops._unread import all_are_read
+from ptopt.source import programs
 from ptopt.source.file import SourceFile
-from ptopt.source.index import FUNCTIONS
+from ptopt.source.index import FUNCTIONS, FunctionNode
 from ptopt.source.liveness import liveness
-from ptopt.source.repository import Repository
+from ptopt.source.repository import Parsed, Repository
 
 SURE: dict[str, Any] = {"min-confidence": 0.99}
 PACKAGE = Path(__file__).parents[1] / "ptopt"
@@ -209,3 +215,75 @@ def test_an_audit_looks_through_what_runs_once_for_all_names() -> None:
     assert [ast.unparse(call) for _, call in live.calls_of(frozenset({"stop"}))] == ["stop()"]
     assert list(live.calls_of(frozenset({"backward"}))) == []
     assert looked_at.total() == 1
+
+
+TRAINS = """
+import torch
+
+def train(model, optimizer, tokenizer, texts):
+    for text in texts:
+        batch = tokenizer(text, padding="max_length")
+        optimizer.zero_grad()
+        loss = model(batch).loss
+        loss.backward()
+        optimizer.step()
+"""
+
+
+def audited(files: dict[str, str]) -> tuple[EntryPoint, ...]:
+    return training_scripts({path: text.encode() for path, text in files.items()}, NO_FACTS).entries
+
+
+def test_a_row_does_not_ask_of_more_places_than_it_lists(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: Counter[type] = Counter()
+    runs = Setup.runs
+
+    def counted(self: Setup, module: Module, node: ast.AST) -> Value:
+        asked[type(node)] += 1
+        return runs(self, module, node)
+
+    monkeypatch.setattr(Setup, "runs", counted)
+    line = '    tokenizer(text, padding="max_length")\n    Convolution(3, padding=1)\n'
+    text = TRAINS + "\ndef more(tokenizer, text):\n" + 50 * line + "\nmore(tokenizer, '')\ntrain(*made())\n"
+    (entry,) = audited({"train.py": text})
+    row = next(measure for measure in entry.measures if measure.key == "padding")
+    assert (row.state, len(row.evidence)) == (State.OFF, 4)
+    assert asked[ast.keyword] == 4
+
+
+def test_an_audit_looks_for_the_callers_of_a_function_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at: Counter[str] = Counter()
+    named_at = calling._callers
+
+    def counted(live: Live, function: FunctionNode, module: Module) -> Iterator[calling.Caller]:
+        looked_at[function.name] += 1
+        return named_at(live, function, module)
+
+    monkeypatch.setattr(calling, "_callers", counted)
+    text = TRAINS.replace("texts):", "texts, amp, workers):").replace(
+        "        optimizer.zero_grad()",
+        "        torch.utils.data.DataLoader(texts, num_workers=workers)\n        torch.autocast('cuda', enabled=amp)",
+    )
+    audited({"train.py": text + "\ntrain(*made(), amp=True, workers=4)\n"})
+    assert looked_at["train"] == 1
+
+
+def test_the_imports_of_a_module_are_parsed_once_for_all_files_of_a_review(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    files = {f"net/part{n}.py": b"import torch\nfrom util import misc\n" for n in range(5)}
+    files |= {"util/misc.py": b"from torch._six import inf\n", "main.py": b"import util.misc\n"}
+    parsed: Counter[str] = Counter()
+    statements = programs._statements
+
+    def counted(data: bytes) -> Iterator[ast.stmt]:
+        parsed[data.decode()] += 1
+        return statements(data)
+
+    monkeypatch.setattr(programs, "_statements", counted)
+    shared = Parsed()
+    for path in [path for path in files if path.startswith("net/")]:
+        file = SourceFile.parse(path, files[path], repository=Repository(files, shared))
+        assert file.facts.excludes("torch", "2.0")
+    assert parsed["import util.misc\n"] == 1
+    assert parsed["from torch._six import inf\n"] == 2  # for what it bounds, and for what it needs

@@ -24,13 +24,14 @@ from ptopt.audit.entries import (
 )
 from ptopt.audit.evaluate import Evaluator
 from ptopt.audit.launches import Launch, launches, of_script
-from ptopt.audit.live import MOST_MODULES, Live
+from ptopt.audit.live import Live
 from ptopt.audit.measures import TOO_MUCH_WORK, measures_of
 from ptopt.audit.modules import Modules
 from ptopt.audit.nearest import NearestFacts
 from ptopt.audit.obstacles import obstacles
 from ptopt.audit.options import Options
 from ptopt.audit.plan import good, how_to_read, plan
+from ptopt.audit.reach import MOST_MODULES
 from ptopt.audit.setup import READ, Setup
 from ptopt.audit.signs import reached, signs_of
 from ptopt.audit.summaries import Summaries

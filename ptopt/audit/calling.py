@@ -15,14 +15,29 @@ _DEEPEST = 12
 _CALLS_OF_CALLS = 3
 
 
-def callers(live: Live, function: FunctionNode, module: Module) -> Iterator[tuple[Module, ast.Call, int]]:
+Caller = tuple[Module, ast.Call, int]
+
+
+def callers(live: Live, function: FunctionNode, module: Module) -> list[Caller]:
     """The calls of a function that run, each with how many of its parameters are given before the arguments."""
+    known = live.once(_known_callers)
+    if function not in known:
+        known[function] = list(_callers(live, function, module))
+    return known[function]
+
+
+def _known_callers(_: Live) -> dict[FunctionNode, list[Caller]]:
+    return {}
+
+
+def _callers(live: Live, function: FunctionNode, module: Module) -> Iterator[Caller]:
     owner = module.file.index.parent(function)
     sites, method = _named_at(live, function, owner)
+    initial = f"{owner.name}.__init__" if isinstance(owner, ast.ClassDef) else ""
     for other, node in sites:
         call = other.file.index.parent(node)
         if isinstance(call, ast.Call) and call.func is node:
-            explicit = isinstance(owner, ast.ClassDef) and text_of(node) == f"{owner.name}.__init__"
+            explicit = bool(initial) and function.name == "__init__" and text_of(node) == initial
             given = int(method and not explicit)
             if not method or _takes(function, call, given):
                 yield other, call, given

@@ -50,6 +50,7 @@ class Conditions(ABC):
         self._truths: Answers = {}
         self._conditions: Answers = {}
         self._reached: Answers = {}
+        self._mentions: dict[str, list[tuple[Module, ast.AST]]] = {}
 
     def once(self, known: Answers, node: ast.AST, depth: int, compute: Callable[[], Value]) -> Value:
         """The answer about a node, computed once unless it was cut short: then it depends on who asked."""
@@ -213,13 +214,16 @@ class Conditions(ABC):
 
     def _from_elsewhere(self, function: FunctionNode) -> list[tuple[Module, ast.AST]]:
         """The mentions of a method; not those of methods of its name, which hand a call on to their parts."""
-        mentions = self.live.mentions.get(function.name)
-        outside = [
-            (module, node)
-            for module, node in mentions
-            if getattr(module.file.index.function_of(node), "name", "") != function.name
-        ]
-        return outside or mentions
+        name = function.name
+        if name not in self._mentions:
+            mentions = self.live.mentions.get(name)
+            outside = [
+                (module, node)
+                for module, node in mentions
+                if getattr(module.file.index.function_of(node), "name", "") != name
+            ]
+            self._mentions[name] = outside or mentions
+        return self._mentions[name]
 
     def _any(self, sites: list[tuple[Module, ast.AST]], depth: int) -> Value:
         """Whether one of the sites runs; True where there are none, as something unseen leads there."""

@@ -46,11 +46,11 @@ class Module:
         known: T = self._answers[key]
         return known
 
-    def says(self, pattern: re.Pattern[str], function: FunctionNode) -> bool:
-        """Does the pattern occur in the code of the function?"""
+    def says(self, pattern: re.Pattern[str], function: FunctionNode, words: tuple[str, ...] = ()) -> bool:
+        """Does the pattern occur in the code of the function? `words`: as `SourceFile.search` has them."""
         key = (pattern, function)
         if key not in self._answers:
-            here = self.file.search(pattern) and pattern.search(self.file.source(function)) is not None
+            here = self.file.search(pattern, words) and pattern.search(self.file.source(function)) is not None
             self._answers[key] = here
         known: bool = self._answers[key]
         return known

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -31,6 +32,14 @@ _SMALL = re.compile(
     r"\bmnist\b|replay_?(memory|buffer)|(net|model|module)\w*\.double\(\)|set_default_dtype|LogisticRegression|\bSVC\b",
     re.I,
 )
+_SMALL_WORDS = (
+    "mnist",
+    "replay",
+    ".double()",
+    "set_default_dtype",
+    "logisticregression",
+    "svc",
+)  # one is in all of these
 _SMALL_PACKAGES = frozenset(
     {"gym", "gymnasium", "atari_py", "ale_py", "torch_geometric", "dgl", "e3nn", "stable_baselines3", "gsplat", "nerfacc", "tinycudann",
      "diff_gaussian_rasterization", "pytorch3d", "nvdiffrast", "kaolin", "torchdiffeq", "torchsde", "schnetpack", "gpytorch", "pyro", "rdkit",
@@ -120,11 +129,12 @@ class Setup:
 
     def made_of(self, *prefixes: str) -> Iterator[tuple[Module, ast.expr, str]]:
         """What of other packages is called, or is the base of a class that runs, where its dotted name begins so."""
-        named = [(module, call.func, name) for module, call, name in self.live.found(_called)]
+        named = [(module, call.func, name) for module, call, name in self.live.found(_called(prefixes))]
         for cls, module in self.live.classes.items():
-            named += [(module, base, self.qualified(module, base)) for base in cls.bases]
+            bases = ((base, self.qualified(module, base)) for base in cls.bases)
+            named += [(module, base, name) for base, name in bases if name.startswith(prefixes)]
         for module, node, name in named:
-            if name.startswith(prefixes) and self.is_external(module, node):
+            if self.is_external(module, node):
                 yield module, node, name
 
     def keyword(self, call: ast.Call, name: str, position: int | None = None) -> ast.expr | None:
@@ -169,16 +179,19 @@ class Setup:
         for function, module in self.live.functions.items():
             yield module, function
 
-    def says(self, pattern: re.Pattern[str]) -> bool:
-        """Does the pattern, which must not ask for several lines, occur in a function that runs, or in the script itself?"""
-        return self.live.start.file.search(pattern) or any(
-            module.says(pattern, function) for function, module in self.live.functions.items()
+    def says(self, pattern: re.Pattern[str], words: tuple[str, ...] = ()) -> bool:
+        """Does the pattern, which must not ask for several lines, occur in a function that runs, or in the script itself?
+
+        `words`: as `SourceFile.search` has them.
+        """
+        return self.live.start.file.search(pattern, words) or any(
+            module.says(pattern, function, words) for function, module in self.live.functions.items()
         )
 
     @cached_property
     def is_small(self) -> bool:
         """Do words in what runs tell of a small network, or of numerics that need full precision?"""
-        return self.says(_SMALL) or not _SMALL_PACKAGES.isdisjoint(self.packages)
+        return self.says(_SMALL, _SMALL_WORDS) or not _SMALL_PACKAGES.isdisjoint(self.packages)
 
     # -- deciding ----------------------------------------------------------------------------------------
 
@@ -358,8 +371,15 @@ class Setup:
         return any(_NETWORK.match(name) for _, _, name in self.made_of(*_OF_NETWORKS))
 
 
-def _called(module: Module, call: ast.Call) -> str | None:
-    return qualified(module, call.func) or None
+@functools.cache
+def _called(prefixes: tuple[str, ...]) -> Callable[[Module, ast.Call], str | None]:
+    """What gives the name of what is called, where it begins so: one function of each tuple, as its answers are remembered."""
+
+    def name_of(module: Module, call: ast.Call) -> str | None:
+        name = qualified(module, call.func)
+        return name if name.startswith(prefixes) else None
+
+    return name_of
 
 
 def enough(candidates: Iterable[Candidate]) -> Iterator[Candidate]:

@@ -10,6 +10,9 @@ from ptopt.audit.values import Lines, Sign
 
 # Names of the second network of an adversarial training, and of its optimizer; packages of diffusion.
 _ADVERSARY = re.compile(r"discriminator|\bnet_?D\b|\b(optimizer|optim|opt)_?D\b|\bd_optim|\bgan_?loss", re.I)
+_ADVERSARY_WORDS = (  # one is in all of these
+    "discriminator", "netd", "net_d", "optimizerd", "optimizer_d", "optimd", "optim_d", "optd", "opt_d", "d_optim", "ganloss", "gan_loss",
+)  # fmt: skip
 _DIFFUSION = frozenset({"diffusers", "k_diffusion", "guided_diffusion", "ldm"})
 _FEEDS_ALL = re.compile(r"^(?!.*[Dd]istributed)\w*DataParallel\w*$")
 # Of a library, and not its tokenizer.
@@ -29,7 +32,7 @@ def signs_of(setup: Setup) -> frozenset[Sign]:
         found.add(Sign.PRETRAINED)
     if decodes(setup):
         found.add(Sign.DECODES)
-    if setup.says(_ADVERSARY) or not _DIFFUSION.isdisjoint(setup.packages):
+    if setup.says(_ADVERSARY, _ADVERSARY_WORDS) or not _DIFFUSION.isdisjoint(setup.packages):
         found.add(Sign.MAKES_PICTURES)
     if setup.named(_FEEDS_ALL):
         found.add(Sign.FEEDS_ALL)

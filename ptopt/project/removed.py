@@ -6,7 +6,6 @@ The versions are those of the newest wheel that has the name; `python -m benchma
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -58,9 +57,7 @@ REMOVED = (
 )
 _MODULES = {removed.module for removed in REMOVED}
 # The last part of each, as `from torch import _six` leaves out the rest: what most files lack is not looked for statement by statement.
-_MENTIONED = re.compile(
-    "|".join(sorted({rf"\b{(r.name or r.module).rpartition('.')[2]}\b" for r in REMOVED}))
-)
+_WORDS = sorted({(r.name or r.module).rpartition(".")[2] for r in REMOVED})
 _BY_NAME = {(removed.module, removed.name): removed for removed in REMOVED}
 
 
@@ -71,9 +68,14 @@ def imported(tree: ast.Module) -> Iterator[ast.Import | ast.ImportFrom]:
             yield statement
 
 
+def may_bound(text: str) -> bool:
+    """Does the module mention one of the names? Most do not, and their imports need not be read."""
+    return any(word in text for word in _WORDS)
+
+
 def bounds(path: str, tree: ast.Module, text: str) -> list[Pin]:
     """What the imports of a module say of the newest versions that it runs with."""
-    if _MENTIONED.search(text) is None:
+    if not may_bound(text):
         return []
     found = []
     for statement in imported(tree):

@@ -298,11 +298,19 @@ class SourceFile:
 
     # -- the file as a whole ---------------------------------------------------------------------------
 
-    def search(self, pattern: re.Pattern[str]) -> bool:
-        """Whether the pattern occurs in the text; each is looked for once."""
+    def search(self, pattern: re.Pattern[str], words: tuple[str, ...] = ()) -> bool:
+        """Whether the pattern occurs in the text; each is looked for once.
+
+        `words`: in lower case, one of which is in whatever it finds; plain words are found many times faster.
+        """
         if pattern not in self._searched:
-            self._searched[pattern] = pattern.search(self.text) is not None
+            may_be = not words or any(word in self._lowered for word in words)
+            self._searched[pattern] = may_be and pattern.search(self.text) is not None
         return self._searched[pattern]
+
+    @cached_property
+    def _lowered(self) -> str:
+        return self.text.lower()
 
     def once(self, compute: Callable[[SourceFile], T]) -> T:
         """`compute(self)`, remembered: for tables that several rules read."""
@@ -314,7 +322,6 @@ class SourceFile:
     @cached_property
     def uses_accelerator(self) -> bool:
         """Does the file mention a device other than the CPU, or a framework that picks one?"""
-        lowered = self.text.lower()
         marks = (
             "cuda",
             "device",
@@ -328,7 +335,7 @@ class SourceFile:
             "mps",
             "deepspeed",
         )
-        return any(mark in lowered for mark in marks)
+        return any(mark in self._lowered for mark in marks)
 
 
 def _not_kept(method: Callable[[FunctionNode], T]) -> Callable[[FunctionNode], T]:

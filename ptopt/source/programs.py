@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from ptopt.project.pins import Pin
-from ptopt.project.removed import REMOVED, bounds
+from ptopt.project.removed import REMOVED, bounds, may_bound
+from ptopt.source.searchable import Searchable
 
 _IMPORT = re.compile(
     rb"^(?:from[ \t]+[\w.]+[ \t]+import[ \t]+(?:\([^)]{0,4000}\)|[^\n#\\]+)|import[ \t]+[\w., \t]+)", re.M
@@ -22,15 +24,19 @@ OLD = re.compile(
 """Of the texts whose imports may bound a version."""
 
 
-def bounds_of_programs(path: str, files: Mapping[str, bytes], old: Mapping[str, bytes]) -> list[Pin]:
+def bounds_of_programs(path: str, files: Mapping[str, Searchable], old: Iterable[str]) -> list[Pin]:
     """What bounds the versions of a program that needs the file at `path`: imports of the modules in `old`, some of the `files`."""
-    found = {other: pins for other, data in old.items() if other != path and (pins := _bounds(other, data))}
+    found = {other: pins for other in old if other != path and (pins := files[other].once(_bounds))}
     if not found:
         return []
-    needs = {other: _needed(other, data, files) for other, data in files.items() if other.endswith(".py")}
+    needs = {
+        other: _needed(other, text.once(_imports), files)
+        for other, text in files.items()
+        if other.endswith(".py")
+    }
     programs = [closure for start in needs if path in (closure := _closure(start, needs))]
     shared = {other for other in found if any(other in closure for closure in programs)}
-    return [pin for other in sorted(shared) for pin in found[other]]
+    return [replace(pin, path=other) for other in sorted(shared) for pin in found[other]]
 
 
 def _statements(data: bytes) -> Iterator[ast.stmt]:
@@ -44,9 +50,24 @@ def _statements(data: bytes) -> Iterator[ast.stmt]:
             yield statement
 
 
-def _bounds(path: str, data: bytes) -> list[Pin]:
-    tree = ast.Module(list(_statements(data)), [])
-    return bounds(path, tree, data.decode("utf-8", "replace"))
+def _bounds(data: bytes) -> list[Pin]:
+    """Of one module, wherever it lies."""
+    text = data.decode("utf-8", "replace")
+    return bounds("", ast.Module(list(_statements(data)), []), text) if may_bound(text) else []
+
+
+def _imports(data: bytes) -> list[tuple[int, str]]:
+    """The modules, as (level, name), that a module may import."""
+    found: dict[tuple[int, str], None] = {}
+    for statement in _statements(data):
+        if isinstance(statement, ast.Import):
+            found |= dict.fromkeys((0, alias.name) for alias in statement.names)
+        elif isinstance(statement, ast.ImportFrom):
+            origin = statement.module or ""
+            inner = f"{origin}." if origin else ""
+            names = [origin, *(inner + alias.name for alias in statement.names)]
+            found |= dict.fromkeys((statement.level, name) for name in names)
+    return list(found)
 
 
 def _closure(start: str, needs: Mapping[str, frozenset[str]]) -> set[str]:
@@ -58,25 +79,13 @@ def _closure(start: str, needs: Mapping[str, frozenset[str]]) -> set[str]:
     return reached
 
 
-def _needed(path: str, data: bytes, files: Mapping[str, bytes]) -> frozenset[str]:
+def _needed(path: str, imports: Iterable[tuple[int, str]], files: Container[str]) -> frozenset[str]:
     """The files without which the one at `path` cannot be imported."""
-    found: set[str] = set()
     folder = path.rpartition("/")[0]
-    for statement in _statements(data):
-        if isinstance(statement, ast.Import):
-            names = [(0, alias.name) for alias in statement.names]
-        elif isinstance(statement, ast.ImportFrom):
-            origin = statement.module or ""
-            inner = f"{origin}." if origin else ""
-            names = [(statement.level, origin), *((statement.level, inner + a.name) for a in statement.names)]
-        else:
-            continue
-        for level, name in names:
-            found.update(_file_of(name, level, folder, files))
-    return frozenset(found)
+    return frozenset(found for level, name in imports for found in _file_of(name, level, folder, files))
 
 
-def _file_of(name: str, level: int, folder: str, files: Mapping[str, bytes]) -> list[str]:
+def _file_of(name: str, level: int, folder: str, files: Container[str]) -> list[str]:
     """The module of the repository that an import in a folder means; of another package none."""
     if not name:
         return []

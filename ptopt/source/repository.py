@@ -233,16 +233,13 @@ class Repository:
     def bounds(self, file: SourceFile) -> tuple[Pin, ...]:
         """What other modules of the programs that need the file say of the newest versions of libraries, by what they import."""
         self._charge_search()
-        old = {
-            path: text.data
-            for path, text in self._texts
-            if path.endswith(".py") and text.matches(OLD, b"import")
-        }
+        old = [path for path, text in self._texts if path.endswith(".py") and text.matches(OLD, b"import")]
         if not old:
             return ()
         work.current().charge(self._bytes // 100)  # their imports are parsed
-        files = {path: data for path, data in self._files.items() if len(data) <= _LONGEST_PROGRAM}
-        return tuple(bounds_of_programs(file.path, {**files, file.path: file.data}, old))
+        files = {path: text for path, text in self._texts if len(text.data) <= _LONGEST_PROGRAM}
+        files[file.path] = Searchable(file.data)
+        return tuple(bounds_of_programs(file.path, files, [path for path in old if path in files]))
 
     def _charge_search(self) -> None:
         """Looking through all files for a word is work like any other."""

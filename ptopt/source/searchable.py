@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 # Of an identifier in the bytes of a file; all that is not ASCII counts, as in Python's own tokenizer.
 _WORD = frozenset(
@@ -15,7 +19,7 @@ _OPENED = re.compile(rb"\s*\(")
 class Searchable:
     """The content of a file, with the identifiers in it."""
 
-    __slots__ = ("_defined", "_found", "_identifiers", "_vocabulary", "data")
+    __slots__ = ("_computed", "_defined", "_found", "_identifiers", "_vocabulary", "data")
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -23,6 +27,14 @@ class Searchable:
         self._identifiers: frozenset[bytes] | None = None
         self._vocabulary: bytes | None = None
         self._found: dict[bytes | tuple[re.Pattern[bytes], bytes], bool] = {}
+        self._computed: dict[Callable[[bytes], Any], Any] = {}
+
+    def once(self, compute: Callable[[bytes], T]) -> T:
+        """`compute(data)`, remembered."""
+        if compute not in self._computed:
+            self._computed[compute] = compute(self.data)
+        known: T = self._computed[compute]
+        return known
 
     @property
     def identifiers(self) -> frozenset[bytes]:

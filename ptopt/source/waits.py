@@ -12,7 +12,8 @@ from ptopt.source.calls import CallGraph, called_name, last_name
 from ptopt.source.guards import Guards
 from ptopt.source.imports import Imports
 from ptopt.source.index import FunctionNode, Index, Loop
-from ptopt.source.values import Value, Values
+from ptopt.source.value import Value
+from ptopt.source.values import Values
 
 _READS = frozenset({"item", "tolist", "cpu", "numpy", "is_nonzero"})
 _DATA_SHAPED = frozenset({"nonzero", "masked_select", "unique", "unique_consecutive", "argwhere", "bincount"})

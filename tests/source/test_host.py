@@ -9,7 +9,7 @@ import pytest
 
 from ptopt.source.file import SourceFile
 from ptopt.source.repository import Repository
-from ptopt.source.values import Value
+from ptopt.source.value import Value
 
 HEADER = "import torch\nimport numpy as np\nimport cv2\nfrom torch import nn, Tensor\n"
 

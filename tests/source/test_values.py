@@ -8,7 +8,7 @@ import textwrap
 import pytest
 
 from ptopt.source.file import SourceFile
-from ptopt.source.values import Value
+from ptopt.source.value import Value
 
 HEADER = "import torch\nimport numpy as np\nimport torch.nn.functional as F\nfrom torch import nn, Tensor\n"
 

@@ -145,7 +145,7 @@ def _is_filter(setup: Setup, module: Module, call: ast.Call) -> bool:
     """Is it a filter with fixed weights, as of a blur, of edges or of a structural similarity: nothing that is trained?"""
     name = call.func.attr if isinstance(call.func, ast.Attribute) else text_of(call.func)
     if not name.startswith("conv"):
-        return _is_layer_set_by_hand(module, call)
+        return module.once(_is_layer_set_by_hand, call)
     weight = setup.keyword(call, "weight", 1)
     groups = setup.keyword(call, "groups", 6)
     depthwise = groups is not None and text_of(groups) != "1"

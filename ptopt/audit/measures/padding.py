@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Mapping
+from enum import Enum, auto
 
 from ptopt.audit.arguments import TrainerArguments
 from ptopt.audit.calling import callers
@@ -31,6 +32,7 @@ _PADDING = (
 )
 _KEYWORDS = frozenset({*_PADDING, "collate_fn"})
 _LAYER = re.compile(r"Conv|Pool|Unfold|conv\dd|^nn\.|Linear|stft")
+_LISTED = 4  # places of a row
 _TEXT = re.compile(r"token|text|seq|len|mel|wav|audio|spec|input_ids|word|char", re.I)
 
 
@@ -49,53 +51,34 @@ def padding(setup: Setup) -> Measure:
             f"`packing` is off{_note(value)}: batches are padded to their longest",
             _place(value),
         )
-    fixed, packed, dynamic = _filled_up(setup), _packers(setup), []
-    lengths: list[int | None] = [None] * len(fixed)
     doubted: dict[Place, str] = {}  # places that may not run, each with the condition
-    for module, keyword in _keywords(setup, _PADDING):
-        value = setup.value(module, keyword.value)
-        place = setup.place(module, keyword.value)
-        runs = setup.runs(module, keyword)
-        if runs.truth is False:
-            continue
-        if runs.truth is None:
-            doubted[place] = runs.note
-        if keyword.arg in ("packing", "group_by_length", "sample_packing") and value.truth:
-            packed.append(place)
-        elif keyword.arg == "train_sampling_strategy":  # of transformers 5
-            packed += [place] if value.value in ("group_by_length", "batch_rebalance") else []
-        elif (
-            value.known
-            and value.value in ("max_length",)
-            or (keyword.arg == "pad_to_max_length" and value.truth)
-        ):
-            fixed.append(place)
-            lengths.append(_length(setup, module, keyword))
-        elif keyword.arg == "padding" and value.known and (value.value is True or value.value == "longest"):
-            dynamic.append(place)
+    told = _told(setup)
+    packed = _with_those_that_run(setup, _packers(setup), told[_Told.PACKED], doubted)
+    if packed:
+        return _decided(State.ON, "sequences are packed or grouped by length", packed, doubted)
+    fixed = _with_those_that_run(setup, _filled_up(setup), told[_Told.FIXED], doubted)
+    if not doubted.keys() >= {*fixed}:  # one of them surely runs
+        return _decided(State.OFF, _to_maximum(setup, fixed, told), fixed, doubted)
+    dynamic = _with_those_that_run(setup, [], told[_Told.LONGEST], doubted)
     collators = setup.calls("DataCollatorWithPadding", "DataCollatorForSeq2Seq")
     padded = setup.calls("pad_sequence")
     of_a_batch = [pair for pair in padded if _pads_a_batch(setup, *pair)]
     dynamic += [setup.place(m, c) for m, c in [*of_a_batch, *collators]]
-    collated = {} if packed or fixed else _collated(setup)
+    collated = {} if fixed else _collated(setup)
     if padded and not of_a_batch:
         collated.setdefault(None, []).extend(setup.place(m, c) for m, c in padded)
     dynamic += collated.get(True, [])
     fixed += [] if dynamic else collated.get(False, [])
-    if packed:
-        return _decided(State.ON, "sequences are packed or grouped by length", packed, doubted)
-    own = [] if packed or dynamic else _tokenised(setup)
+    own = [] if dynamic else _tokenised(setup)
     if own and doubted.keys() >= {*fixed}:
         return _decided(State.OFF, "sequences are padded to a fixed length", own, doubted)
     if fixed:
-        known = [length for length in lengths if length is not None]
-        number = f" ({max(known)} tokens)" if len(known) == len(fixed) else ""
-        return _decided(State.OFF, f"sequences are padded to the maximum length{number}", fixed, doubted)
+        return _decided(State.OFF, _to_maximum(setup, fixed, told), fixed, doubted)
     if dynamic:
         return _decided(State.ON, "batches are padded to their longest sequence", dynamic, doubted)
     if None in collated:
         detail = "whether a batch is padded to its longest sequence or to a fixed length was not found"
-        return Measure(key, title, State.UNKNOWN, detail, tuple(collated[None])[:4])
+        return Measure(key, title, State.UNKNOWN, detail, tuple(collated[None])[:_LISTED])
     text = setup.calls("from_pretrained") and any(
         "Tokenizer" in text_of(c.func) for _, c in setup.calls("from_pretrained")
     )
@@ -108,6 +91,23 @@ def padding(setup: Setup) -> Measure:
     return setup.not_applicable(key, title, "no tokenised text seen")
 
 
+class _Told(Enum):
+    """What a keyword tells of the batches."""
+
+    PACKED = auto()
+    FIXED = auto()
+    LONGEST = auto()
+
+
+def _to_maximum(
+    setup: Setup, fixed: list[Place], told: Mapping[_Told, list[tuple[Module, ast.keyword]]]
+) -> str:
+    lengths = {setup.place(m, keyword.value): _length(setup, m, keyword) for m, keyword in told[_Told.FIXED]}
+    known = [length for place in fixed if (length := lengths.get(place)) is not None]
+    number = f" ({max(known)} tokens)" if len(known) == len(fixed) else ""
+    return f"sequences are padded to the maximum length{number}"
+
+
 def _length(setup: Setup, module: Module, padding: ast.keyword) -> int | None:
     """`max_length` beside `padding="max_length"`, where it is known."""
     call = module.file.index.parent(padding)
@@ -116,12 +116,51 @@ def _length(setup: Setup, module: Module, padding: ast.keyword) -> int | None:
     return value.value if value is not None and value.known and type(value.value) is int else None
 
 
+def _told(setup: Setup) -> dict[_Told, list[tuple[Module, ast.keyword]]]:
+    """The keywords that tell something; most do not, such as `padding=1` of a layer."""
+    found: dict[_Told, list[tuple[Module, ast.keyword]]] = {told: [] for told in _Told}
+    for module, keyword in _keywords(setup, _PADDING):
+        name, value = keyword.arg, setup.value(module, keyword.value)
+        if name in ("packing", "group_by_length", "sample_packing") and value.truth:
+            found[_Told.PACKED].append((module, keyword))
+        elif name == "train_sampling_strategy":  # of transformers 5
+            grouped = value.value in ("group_by_length", "batch_rebalance")
+            found[_Told.PACKED] += [(module, keyword)] if grouped else []
+        elif (value.known and value.value in ("max_length",)) or (
+            name == "pad_to_max_length" and value.truth
+        ):
+            found[_Told.FIXED].append((module, keyword))
+        elif name == "padding" and value.known and (value.value is True or value.value == "longest"):
+            found[_Told.LONGEST].append((module, keyword))
+    return found
+
+
+def _with_those_that_run(
+    setup: Setup, found: list[Place], keywords: list[tuple[Module, ast.keyword]], doubted: dict[Place, str]
+) -> list[Place]:
+    """The places with those of the keywords that may run, as many as are needed: whether they do is a costly question."""
+    sure = len(found)
+    for module, keyword in keywords:
+        if sure >= _LISTED:
+            break
+        runs = setup.runs(module, keyword)
+        if runs.truth is False:
+            continue
+        place = setup.place(module, keyword.value)
+        if runs.truth is None:
+            doubted[place] = runs.note
+        else:
+            sure += 1
+        found.append(place)
+    return found
+
+
 def _decided(state: State, detail: str, places: list[Place], doubted: Mapping[Place, str]) -> Measure:
     """What the places say; unknown where none of them surely runs."""
     sure = [place for place in places if place not in doubted]
     if not sure:
         state, detail = State.UNKNOWN, f"{detail}, if {doubted[places[0]]}"
-    return Measure("padding", "Padding and packing", state, detail, tuple(sure or places)[:4])
+    return Measure("padding", "Padding and packing", state, detail, tuple(sure or places)[:_LISTED])
 
 
 def _pads_a_batch(setup: Setup, module: Module, call: ast.Call) -> bool:
