@@ -35,7 +35,7 @@ class AnomalyDetectionOn(Rule):
 
     ## Why it is slow
     Each operation of the forward pass records a Python traceback, and each gradient of the backward pass is searched
-    for NaN, which makes Python wait for the GPU. Training is several times slower.
+    for NaN, which makes Python wait for the GPU. A network of many small operations becomes several times slower.
 
     ## When this is wrong
     While somebody hunts a NaN.
@@ -163,7 +163,7 @@ with torch.autograd.set_detect_anomaly(True):
         yield Problem(
             node,
             f"{what} records a traceback for every operation and searches every gradient for NaN, {_when(node, file, switch)}: "
-            "training becomes several times slower. Remove it, or put it behind a debug option.",
+            "Python waits for the GPU at each, and many small operations become several times slower. Remove it, or put it behind a debug option.",
             TEXTBOOK,
             fix=Fix(Safety.UNSAFE, (edit,), "nobody relies on the error that it raises on NaN")
             if edit
