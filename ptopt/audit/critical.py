@@ -15,11 +15,17 @@ from ptopt.findings import Finding
 from ptopt.pathkind import is_notebook, path_kind
 
 # Findings that cost a multiple of the step, whatever the network is. A graph that is kept is none of them: how much of it a backward pass
-# has freed, and over how many batches it grows, decides whether it matters.
+# has freed, and over how many batches it grows, decides whether it matters. Nor is anomaly detection: it costs by the number of operations,
+# and a step of few large ones hardly notices.
 _COSTLY = frozenset(
-    {"anomaly-detection-on", "blocking-launches", "synchronous-save-every-step", "loader-rebuilt-in-loop", "file-read-per-item",
-     "float16-on-cpu"}
-)  # fmt: skip
+    {
+        "blocking-launches",
+        "synchronous-save-every-step",
+        "loader-rebuilt-in-loop",
+        "file-read-per-item",
+        "float16-on-cpu",
+    }
+)
 _FEW = 4  # scripts, of which each may be the one that matters
 _MANY = 8  # scripts: a collection, in which only one at the top is the main one
 _ALIKE = 3  # scripts of one name in folders of their own: a collection, too

@@ -1,4 +1,8 @@
-"""Is each item of the training data decoded from a file when it is asked for?"""
+"""Is each item of the training data decoded from a file when it is asked for, and is that much work?
+
+A picture that is stored as the network takes it, such as a tile of 128 x 128, is decoded in a millisecond. One that is larger is resized, or a
+part of it is: where no code does so, its size is not known to matter. Films, recordings and volumes are large.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +22,24 @@ _DATASET = re.compile(r"data_?set|data_?pipe|folder|images|pictures|videos", re.
 _OTHER = re.compile(r"sampler|loader|prefetch|config", re.I)
 # `self.dataset[i]`: what the items cost is decided there.
 _WRAPS = re.compile(r"self\.\w*(data|set)\w*\[", re.I)
-_DECODES = re.compile(
-    r"(^PIL\.Image\.open|^cv2\.(imread|VideoCapture|imdecode)|^imageio(\.v\d)?\.(imread|mimread|get_reader)|\.io\.imread|^torchvision\.io\."
-    r"(read|decode)_\w+|^torchaudio\.load|^librosa\.(load|core\.load)|^soundfile\.read|^decord\.VideoReader|^av\.open|^nibabel\.load"
-    r"|^SimpleITK\.ReadImage|\.default_loader|\.pil_loader|^rasterio\.open|^pydicom\.dcmread)$"
+_PICTURE = re.compile(
+    r"(^PIL\.Image\.open|^cv2\.(imread|imdecode)|^imageio(\.v\d)?\.imread|\.io\.imread|^torchvision\.io\.(read|decode)_(image|jpeg|png|webp|gif)"
+    r"|\.default_loader|\.pil_loader)$"
+)
+_LARGE = re.compile(
+    r"(^cv2\.VideoCapture|^imageio(\.v\d)?\.(mimread|get_reader)|^torchvision\.io\.read_video\w*|^torchaudio\.load|^librosa\.(load|core\.load)"
+    r"|^soundfile\.read|^decord\.VideoReader|^av\.open|^nibabel\.load|^SimpleITK\.ReadImage|^rasterio\.open|^pydicom\.dcmread)$"
+)
+# Of torchvision, PIL, OpenCV, albumentations, kornia and scikit-image.
+_SHRINKS = re.compile(
+    r"^(resize\w*|Resize\w*|RandomResizedCrop|RandomSizedCrop|RandomScale\w*|resized_crop|thumbnail|LongestMaxSize|SmallestMaxSize|"
+    r"ScaleJitter|RandomShortestSize|rescale|zoom|create_transform)$"
 )
 _DECODING_SETS = re.compile(
     r"^torchvision\.datasets\.(\w+\.)?(ImageFolder|DatasetFolder|ImageNet|CocoDetection|CocoCaptions|VOC\w+|CelebA|Places365|LSUN|Cityscapes|"
     r"Kinetics\w*|Flowers102|Food101|Caltech\w+|INaturalist|StanfordCars|OxfordIIITPet)$"
 )
+_SHRINKS_IN_TEXT = re.compile(rb"[Rr]esize|Resized|thumbnail")
 _DECODES_IN_TEXT = re.compile(rb"\bImage\.open\(|\bcv2\.imread\(|\bimageio\.imread\(")
 
 
@@ -34,14 +47,21 @@ def decodes(setup: Setup) -> bool:
     """A picture, video or recording, in each dataset that the script may use: which of them its training loader is given is
     seldom plain.
     """
-    answers = _of_datasets(setup)
+    answers = _of_datasets(setup, re.compile(f"{_PICTURE.pattern}|{_LARGE.pattern}"))
     if False in answers:
         return False
-    return bool(answers) or _uses_decoding_set(setup) or _may_decode(setup)
+    if _of_datasets(setup, _LARGE) == {True}:
+        return True
+    return (bool(answers) or _uses_decoding_set(setup)) and _shrinks(setup) or _may_decode(setup)
 
 
-def _of_datasets(setup: Setup) -> set[bool]:
-    """For the datasets of the repository that the script runs: do their items decode?"""
+def _shrinks(setup: Setup) -> bool:
+    """Are pictures made smaller, so that they are stored larger than the network takes them?"""
+    return any(setup.runs(module, call).truth is not False for module, call in setup.named(_SHRINKS))
+
+
+def _of_datasets(setup: Setup, decoders: re.Pattern[str]) -> set[bool]:
+    """For the datasets of the repository that the script runs: do their items call one of the decoders?"""
     named: defaultdict[str, list[FunctionNode]] = defaultdict(list)
     for function in setup.live.functions:
         named[function.name].append(function)
@@ -52,7 +72,7 @@ def _of_datasets(setup: Setup) -> set[bool]:
             cls = module.file.index.class_of(function)
             if cls is None or not _is_dataset(cls):
                 continue
-            answer = _reaches_decoding(setup, function, named)
+            answer = _reaches(setup, function, decoders, named)
             if answer or not _WRAPS.search(module.file.source(function)):
                 found.add(answer)
     return found
@@ -63,13 +83,15 @@ def _is_dataset(cls: ast.ClassDef) -> bool:
     return _DATASET.search(words) is not None and _OTHER.search(words) is None
 
 
-def _reaches_decoding(setup: Setup, item: FunctionNode, named: Mapping[str, list[FunctionNode]]) -> bool:
+def _reaches(
+    setup: Setup, item: FunctionNode, decoders: re.Pattern[str], named: Mapping[str, list[FunctionNode]]
+) -> bool:
     waiting, seen = [item], {item}
     for _ in range(_DEEPEST):
         called = set()
         for function in waiting:
             for module, call in setup.live.calls_in(function):
-                if _DECODES.search(setup.qualified(module, call.func)):
+                if decoders.search(setup.qualified(module, call.func)):
                     return True
                 called.add(last_name(call.func))
         waiting = [f for name in called - {"__init__"} for f in named.get(name, ()) if f not in seen]
@@ -90,10 +112,10 @@ def _makes_decoding_set(module: Module, call: ast.Call) -> bool | None:
 
 
 def _may_decode(setup: Setup) -> bool:
-    """Where datasets are found by their names: do those beside the code that looks for them decode pictures?"""
+    """Where datasets are found by their names: do those beside the code that looks for them decode and resize pictures?"""
     folders = {module.path.rpartition("/")[0] + "/" for module, _ in setup.live.dynamic} - {"/"}
     every = [
-        _DECODES_IN_TEXT.search(data) is not None
+        _DECODES_IN_TEXT.search(data) is not None and _SHRINKS_IN_TEXT.search(data) is not None
         for path, data in setup.live.modules.files.items()
         if path.startswith(tuple(folders)) and b"def __getitem__" in data
     ]

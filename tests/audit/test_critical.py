@@ -54,7 +54,7 @@ def main(paths):
 if __name__ == "__main__":
     main(["a.jpg"])
 """
-ITEM = "return torchvision.transforms.functional.to_tensor(Image.open(self.paths[at])), 1"
+ITEM = "return torchvision.transforms.functional.to_tensor(Image.open(self.paths[at]).resize((224, 224))), 1"
 GUARD = "torch.set_grad_enabled(False)"
 
 
@@ -90,7 +90,7 @@ def test_workers_are_critical_where_items_are_decoded(audited: Auditor) -> None:
     tensors = "return torch.as_tensor(self.paths[at]), 1"
     assert critical(audited, {"train.py": train(item=tensors, workers="")}) == set()
     helper = "return read(self.paths[at]), 1"
-    read = "def read(path):\n    return Image.open(path)\n"
+    read = "def read(path):\n    return Image.open(path).resize((224, 224))\n"
     assert "workers" in critical(audited, {"train.py": train(imports=read, item=helper, workers="")})
 
 
@@ -110,7 +110,7 @@ def test_workers_are_critical_where_datasets_are_found_by_name(audited: Auditor)
 
             class pictures:
                 def __getitem__(self, at):
-                    return Image.open(f"{at}.jpg")
+                    return Image.open(f"{at}.jpg").resize((224, 224))
         """,
     }  # fmt: skip
     assert "workers" in critical(audited, files)
@@ -213,27 +213,20 @@ def test_a_model_that_switched_a_row_off_has_read_what_its_words_stand_for(audit
     assert not any(is_measure_critical(key, read, [read]) for key in others)
 
 
-DEBUGGED = train(before="torch.autograd.set_detect_anomaly(True)")
+SAVES = train(before='torch.save(model.state_dict(), "now.pt")')
 
 
 def test_a_finding_is_critical_where_a_main_script_runs_it(audited: Auditor) -> None:
-    assert "anomaly-detection-on" in critical(audited, {"train.py": DEBUGGED})
-    at_top = train().replace("\ndef ", "\ntorch.autograd.set_detect_anomaly(True)\n\ndef ", 1)
-    assert "anomaly-detection-on" in critical(audited, {"train.py": at_top})
-    assert "anomaly-detection-on" not in critical(audited, {"old/train.py": DEBUGGED, "train.py": train()})
-    unused = """
-        import torch
-        from torch import nn
+    name = "synchronous-save-every-step"
+    assert name in critical(audited, {"train.py": SAVES})
+    assert name not in critical(audited, {"old/train.py": SAVES, "train.py": train()})
 
-        class Other(nn.Module):
-            def forward(self, x):
-                torch.autograd.set_detect_anomaly(True)
-                return x
-    """
-    files = {"train.py": train(imports="import layers"), "layers.py": unused}
-    assert "anomaly-detection-on" not in critical(audited, files)
-    used = {**files, "train.py": train(imports="import layers", before="images = layers.Other()(images)")}
-    assert "anomaly-detection-on" in critical(audited, used)
+
+def test_anomaly_detection_costs_by_the_operation_and_is_not_critical(audited: Auditor) -> None:
+    debugged = train(before="torch.autograd.set_detect_anomaly(True)")
+    found = audited({"train.py": debugged})
+    assert "anomaly-detection-on" in {weighed.finding.name for weighed in found.findings}
+    assert "anomaly-detection-on" not in critical(audited, {"train.py": debugged})
 
 
 def test_an_evaluation_with_a_graph_is_not_critical(audited: Auditor) -> None:

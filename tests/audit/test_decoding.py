@@ -62,3 +62,20 @@ def test_workers_weigh_less_beside_a_long_step(
     """A share of some per cent, but where one process decodes for all GPUs."""
     code = train(imports=imports, before=before, workers="")
     assert ("workers" in critical(audited, {"train.py": code})) is expected
+
+
+@pytest.mark.parametrize(
+    ("item", "expected"),
+    [
+        ("return to_tensor(Image.open(self.paths[at])), 1", False),
+        ("return to_tensor(Image.open(self.paths[at]).resize((224, 224))), 1", True),
+        ("return to_tensor(torchvision.transforms.RandomCrop(64)(Image.open(self.paths[at]))), 1", False),
+        ("return torchvision.transforms.RandomResizedCrop(64)(Image.open(self.paths[at])), 1", True),
+        ("return nibabel.load(self.paths[at]).get_fdata(), 1", True),
+    ],
+)
+def test_pictures_of_the_size_that_the_network_takes_are_decoded_in_no_time(
+    audited: Auditor, item: str, expected: bool
+) -> None:
+    code = train(imports="import nibabel", item=item, workers="")
+    assert ("workers" in critical(audited, {"train.py": code})) is expected

@@ -76,3 +76,14 @@ def test_the_number_of_workers_names_each_value_that_the_commands_give(audited: 
     lines = "".join(f"python train.py --workers {n}\n" for n in (6, 6, 6, 6, 8))
     found = row(audited, "workers", {"run.sh": lines})
     assert (found.state, "`num_workers` is 6 or 8" in found.detail) == (State.ON, True), found
+
+
+def test_a_loader_that_is_only_tested_with_is_none_of_the_training(audited: Auditor) -> None:
+    tested = TRAIN.replace(
+        "        neighbour_eval(",
+        "        train_again = DataLoader(Bank(args.root))\n        trainer.test(model, dataloaders=train_again)\n"
+        "        neighbour_eval(",
+    ).replace("    import torch\n", "    import torch\n    from torch.utils.data import DataLoader\n", 1)
+    assert row(audited, "workers", {"train.py": tested}).state is State.ON
+    used = tested.replace(".test(", ".fit(")
+    assert row(audited, "workers", {"train.py": used}).state is State.OFF

@@ -15,6 +15,7 @@ from ptopt.audit.measures.endless import is_endless
 from ptopt.audit.modules import Module, text_of
 from ptopt.audit.setup import Candidate, Setup
 from ptopt.audit.values import Measure, Place, State
+from ptopt.source.calls import last_name
 from ptopt.source.index import FUNCTIONS, FunctionNode
 
 _LOADER = re.compile(r"^(\w*DataLoader\w*|\w*Dataloader|WebLoader)$")
@@ -26,6 +27,7 @@ _COUNTS_CPUS = re.compile(r"cpu_count|sched_getaffinity")
 _SAMPLES = re.compile(r"^(sampl(e|ing)|generate|inference)")
 _IS_TRAINING = re.compile(r"(^|\.)(is_?)?train(ing)?$")
 _TRAIN = re.compile(r"train|\btr_", re.I)
+_TESTS = frozenset({"test", "validate", "predict", "evaluate"})
 _FOREIGN = re.compile(r"^(nvidia|webdataset|ffcv|tensorflow_datasets)$")
 _POSITIONS = {"num_workers": 5, "pin_memory": 7}
 
@@ -65,6 +67,7 @@ def _loaders(setup: Setup) -> list[_Loader]:
             or module.file.index.class_of(call) is None
             and not call.args
             and not call.keywords
+            or _is_only_tested(module, call)
         ):
             continue
         name = (
@@ -83,6 +86,25 @@ def _loaders(setup: Setup) -> list[_Loader]:
     training = [loader for loader, text in found if _TRAIN.search(text)]
     neutral = [loader for loader, text in found if not _TRAIN.search(text) and not _EVAL.search(text)]
     return training or [each for each in neutral if not _is_for_evaluation(setup, each.module, each.call)]
+
+
+def _is_only_tested(module: Module, call: ast.Call) -> bool:
+    """`loader = DataLoader(...); trainer.test(model, loader)`"""
+    statement = module.file.index.statement_of(call)
+    if not (isinstance(statement, ast.Assign) and statement.value is call and len(statement.targets) == 1):
+        return False
+    target = statement.targets[0]
+    function = module.file.index.function_of(call)
+    reads = module.file.reads_of(function, target.id) if isinstance(target, ast.Name) else []
+    calls = [_taker(module, read) for read in reads]
+    return bool(calls) and all(each is not None and last_name(each.func) in _TESTS for each in calls)
+
+
+def _taker(module: Module, read: ast.Name) -> ast.Call | None:
+    """The call that takes the name as an argument."""
+    parent = module.file.index.parent(read)
+    call = module.file.index.parent(parent) if isinstance(parent, ast.keyword) else parent
+    return call if isinstance(call, ast.Call) and call.func is not read else None
 
 
 def _is_for_evaluation(setup: Setup, module: Module, node: ast.AST) -> bool:
