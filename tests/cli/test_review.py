@@ -62,8 +62,8 @@ def test_review_says_what_it_compared(checkout: Path) -> None:
     (checkout / "new.py").unlink()
     result = run("review", "--repo", checkout)
     assert unwrapped(result).strip() == (
-        "No Python, notebooks or configurations to review (origin/develop...working tree). Nothing changed that "
-        "it reads: --base REV compares with another commit, and `ptopt check` reviews whole files."
+        "No Python, notebooks or configurations to review (origin/develop...working tree). The change has no file that "
+        "ptopt reviews: --base REV compares with another commit, and `ptopt check` reviews whole files."
     )
     document = json.loads(run("review", "--repo", checkout, "--format", "json").stdout)
     assert document["reviewed"] == []
