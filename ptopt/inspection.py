@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ptopt.change import ChangedFile
 from ptopt.file_result import FileResult
-from ptopt.findings import NotReviewed
+from ptopt.findings import Condition, NotReviewed
 from ptopt.launch_scripts import unread_script
 from ptopt.parse_check import ParseCheck
 from ptopt.pathkind import PYTHON, is_config
@@ -19,7 +19,7 @@ from ptopt.ranker.model import comment_conditions, is_lifted, threshold
 from ptopt.ranking import joined
 from ptopt.rules import rules
 from ptopt.rules.base import Rule
-from ptopt.rules.engine import Prefilter, run
+from ptopt.rules.engine import Hit, Prefilter, run
 from ptopt.source import work
 from ptopt.source.file import SourceFile
 from ptopt.source.repository import Parsed, Repository
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 # Visited nodes. The costliest of 6,500 files of 18 well-known projects takes 0.4 million.
 FILE_WORK = 3_000_000
-COUNT_WORK = FILE_WORK // 4  # of one file, for what was left out of its review
 CHANGE_WORK = 30_000_000
 MOST_PARSED_OF_A_CHANGE = 60  # trees of files around, for all of its files
 _UNBROKEN = "cells that stand on one line of the file, which comments cannot tell apart; save the notebook with line breaks, as Jupyter does"
@@ -90,6 +89,23 @@ def inspect_files(
         return [result for file in files if (result := inspector.inspect(file)) is not None]
 
 
+def least_looked_for(config: Config, with_model: bool) -> float:
+    """The confidence that a rule has to state for what it finds to be looked for; 0.0 where everything is.
+
+    A comment needs it, unless the settings ask for less than the ranker's threshold. A model may be shown what rules doubt.
+    """
+    return 0.0 if with_model else comment_conditions(config.min_confidence).get(Condition.STATED, 0.0)
+
+
+def selected_rules(config: Config) -> list[Rule]:
+    return [rule for rule in rules() if config.selects(*rule.keys(), rule.default)]
+
+
+def named_rules(config: Config, selected: Iterable[Rule]) -> frozenset[str]:
+    """The ids of the rules that the settings name, or whoever asks: they are run whatever they state."""
+    return config.asked.union(rule.id for rule in selected if config.names(*rule.keys()))
+
+
 class _Around:
     """The repository as the review of each file sees it: what one file asks does not depend on what another one asked."""
 
@@ -115,7 +131,10 @@ class _Inspector:
         self._facts = inspection.facts
         self._limit_to_change = inspection.limit_to_change
         self._calibration = calibration
-        self._prefilter = Prefilter([rule for rule in rules() if config.selects(*rule.keys(), rule.default)])
+        self._least = least_looked_for(config, calibration is not None)
+        selected = selected_rules(config)
+        self._prefilter = Prefilter(selected, self._least, named_rules(config, selected))
+        self._every = Prefilter(selected)
         self._work_left = CHANGE_WORK
         self._unasked = unasked
         judged = calibration.floor if calibration is not None and calibration.floor is not None else 1.0
@@ -193,9 +212,21 @@ class _Inspector:
     def _left_out(
         self, source: SourceFile, unlikely: Sequence[Unlikely], suppressions: Suppressions
     ) -> tuple[Proposal, ...]:
-        with limited(COUNT_WORK):  # what is only counted takes nothing from what is reviewed
-            found = tuple(left_out(source, unlikely, self._conditions, suppressions))
+        found = left_out(source, unlikely, self._conditions, suppressions)
         return tuple(p.with_baseline(self._baseline) for p in found)
+
+    def _silenced_by_name(
+        self,
+        source: SourceFile,
+        wanted: Sequence[Rule],
+        change: ChangedFile | None,
+    ) -> list[Hit]:
+        """What rules that were not run see in a file with comments that may silence them: such a comment is in use."""
+        if not self._least or not _mentions_ptopt(source.data):
+            return []
+        text = self._around.shared.text(source.path, source.data)
+        others = [r for r in self._every(text) if r not in wanted and self._enabled(r, source.path)]
+        return run(source, others, [], change)
 
     def _enabled(self, rule: Rule, path: str) -> bool:
         return not self._config.per_path_ignores or self._config.enabled(*rule.keys(), rule.default, path)
@@ -249,6 +280,7 @@ class _Inspector:
             for rule, error in failed
             if not isinstance(error, WorkLimitError)
         ]
+        silenced = [*hits, *self._silenced_by_name(source, wanted, change)]
         result = FileResult(
             path=source.path,
             not_reviewed=tuple(notes),
@@ -257,7 +289,7 @@ class _Inspector:
             suppressions=suppressions,
             # Also by hits that the change did not touch: the comments that silence these are in use.
             used=frozenset().union(
-                *(suppressions.matching(h.rule.keys(), h.span.start, h.span.end) for h in hits)
+                *(suppressions.matching(h.rule.keys(), h.span.start, h.span.end) for h in silenced)
             ),
             line_numbers=source.parsed.head_lines,
             change=change,

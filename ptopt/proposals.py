@@ -27,12 +27,11 @@ _MOST_LINES = 40  # from the first to the last edit of a suggestion
 
 @dataclass(frozen=True, slots=True)
 class Unlikely:
-    """A hit that misses a condition of a comment."""
+    """A hit that misses a condition of a comment, of which the rule is sure enough. `known` are its features."""
 
     hit: Hit
     fingerprint: str
-    of_rule: int  # hits of its rule in the file
-    known: Mapping[str, float] | None = None  # its features, where they were computed
+    known: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +87,7 @@ def propose(
 ) -> Iterator[Proposal]:
     """The hits in one file that touch the change (None: the whole file is under review) and are sure enough.
 
-    The others land in `unlikely`, for `left_out`. `places` counts, by id, the hits of each rule that touch the change and that
+    The others land in `unlikely`, for `left_out`, but for those of which their rule is not sure enough. `places` counts, by id, the hits of each rule that touch the change and that
     it is sure of; of these the first `MOST_PLACES` are looked at. `conditions` are those of a comment (default: of the
     ranker), which a proposal may miss; `lifted`: only `min_confidence` counts. Of the rules that `asked` names, all hits are.
     """
@@ -109,10 +108,7 @@ def propose(
         identity = fingerprint(*parts, occurrences[base] - 1)
         floor = 0.0 if rule.id in asked else min_confidence
         if floor and not lifted and not rule.foreign and problem.confidence < weigher.least_stated:
-            unlikely.append(
-                Unlikely(hit, identity, hits_of_rule[rule.id])
-            )  # most end here, before the features are computed
-            continue
+            continue  # nor counted: most rules that state so little are not even run
         places[rule.id] += 1
         if places[rule.id] > MOST_PLACES:
             continue
@@ -121,7 +117,7 @@ def propose(
         except WorkLimitError:  # the review names what was cut
             return
         if not weigher.admits(known, floor, lifted):
-            unlikely.append(Unlikely(hit, identity, hits_of_rule[rule.id], known))
+            unlikely.append(Unlikely(hit, identity, known))
             continue
         weighed = weigher.weigh(known)
         finding = _finding(source, hit, identity, fixes.of(hit, change), known, weighed)
@@ -137,16 +133,8 @@ def left_out(
 ) -> Iterator[Proposal]:
     """What `propose` found too unlikely, as it would be without conditions, but for fixes and reasons."""
     weigher = ranker()
-    places: Counter[str] = Counter()
     for each in unlikely:
         hit, known = each.hit, each.known
-        places[hit.rule.id] += 1
-        if places[hit.rule.id] > MOST_PLACES:
-            continue
-        try:
-            known = features(hit, source, each.of_rule) if known is None else known
-        except WorkLimitError:
-            return
         worth = weigher.worth(known)
         weighed = Weighed(None, worth, ())
         finding = _finding(source, hit, each.fingerprint, None, {}, weighed)

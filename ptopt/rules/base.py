@@ -98,6 +98,10 @@ class Rule:
     )  # the file must mention one of these
     triggers: ClassVar[tuple[str, ...]] = ()  # ... and one of these words (see `Prefilter`)
     requires: ClassVar[tuple[str, ...]] = ()  # ... and one of these
+    # ... and one of these, where the rule is as sure as `SURE` anywhere in the file.
+    sure_triggers: ClassVar[tuple[str, ...]] = ()
+    # The most confidence that a problem of it states. A rule that never states what a comment needs is run for those who ask.
+    most_stated: ClassVar[float] = 1.0
     nodes: ClassVar[tuple[type[ast.AST], ...]]  # node types that `candidates` gives
     calls: ClassVar[frozenset[str]] = frozenset()  # of the calls, only those whose name ends in one of these
     since: ClassVar[Mapping[str, str]] = {}  # package -> first version for which the advice holds
