@@ -18,8 +18,8 @@ from ptopt.proposals import MOST_PLACES, Fixes, Proposal, Unlikely, left_out, pr
 from ptopt.ranker.model import comment_conditions, is_lifted, threshold
 from ptopt.ranking import joined
 from ptopt.rules import rules
-from ptopt.rules.base import Rule
-from ptopt.rules.engine import Hit, Prefilter, run
+from ptopt.rules.base import SURE, Rule
+from ptopt.rules.engine import Hit, Prefilter, may_be_sure, run
 from ptopt.source import work
 from ptopt.source.file import SourceFile
 from ptopt.source.repository import Parsed, Repository
@@ -133,7 +133,8 @@ class _Inspector:
         self._calibration = calibration
         self._least = least_looked_for(config, calibration is not None)
         selected = selected_rules(config)
-        self._prefilter = Prefilter(selected, self._least, named_rules(config, selected))
+        self._named = named_rules(config, selected)
+        self._prefilter = Prefilter(selected, self._least, self._named)
         self._every = Prefilter(selected)
         self._work_left = CHANGE_WORK
         self._unasked = unasked
@@ -242,6 +243,8 @@ class _Inspector:
     ) -> FileResult:
         failed: list[tuple[Rule, Exception]] = []
         change = file if self._limit_to_change else None
+        if self._least > SURE:
+            wanted = [r for r in wanted if r.id in self._named or may_be_sure(r, source)]
         hits = run(source, wanted, failed, change)
         # Comments of other tools matter only where there is something to silence.
         comments = hits or self._calibration is not None or _mentions_ptopt(source.data)

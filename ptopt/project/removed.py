@@ -6,7 +6,6 @@ The versions are those of the newest wheel that has the name; `python -m benchma
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -57,10 +56,8 @@ REMOVED = (
     Removed("pytorch_lightning.metrics", "", "lightning", "1.4.9"),
 )
 _MODULES = {removed.module for removed in REMOVED}
-# The last part of each, as `from torch import _six` leaves out the rest: what most files lack is not looked for statement by statement.
-_MENTIONED = re.compile(
-    "|".join(sorted({rf"\b{(r.name or r.module).rpartition('.')[2]}\b" for r in REMOVED}))
-)
+# The last part of each, as `from torch import _six` leaves out the rest.
+LAST_PARTS = frozenset((r.name or r.module).rpartition(".")[2].encode() for r in REMOVED)
 _BY_NAME = {(removed.module, removed.name): removed for removed in REMOVED}
 
 
@@ -71,10 +68,8 @@ def imported(tree: ast.Module) -> Iterator[ast.Import | ast.ImportFrom]:
             yield statement
 
 
-def bounds(path: str, tree: ast.Module, text: str) -> list[Pin]:
+def bounds(path: str, tree: ast.Module) -> list[Pin]:
     """What the imports of a module say of the newest versions that it runs with."""
-    if _MENTIONED.search(text) is None:
-        return []
     found = []
     for statement in imported(tree):
         for removed in _removed(statement):

@@ -98,7 +98,7 @@ class Rule:
     )  # the file must mention one of these
     triggers: ClassVar[tuple[str, ...]] = ()  # ... and one of these words (see `Prefilter`)
     requires: ClassVar[tuple[str, ...]] = ()  # ... and one of these
-    # ... and one of these, where the rule is as sure as `SURE` anywhere in the file.
+    # ... and one of these, where the rule is surer than `SURE` of anything in the file.
     sure_triggers: ClassVar[tuple[str, ...]] = ()
     # The most confidence that a problem of it states. A rule that never states what a comment needs is run for those who ask.
     most_stated: ClassVar[float] = 1.0
@@ -128,6 +128,10 @@ class Rule:
 
     def concerns(self, change: ChangedFile | None) -> bool:
         """Can the rule have a question about the change (None: the file as it stands)? Asked before the file is parsed."""
+        return True
+
+    def may_be_sure(self, file: SourceFile) -> bool:
+        """Can the rule be surer than `SURE` of anything in the file? A quick answer, where `check` takes long to find out."""
         return True
 
     def check_change(self, file: SourceFile, change: ChangedFile) -> Iterator[Problem]:

@@ -56,7 +56,7 @@ class Prefilter:
 
     def __init__(self, rules: Sequence[Rule], least: float = 0.0, asked: Collection[str] = ()) -> None:
         self._rules = [
-            (rule, _groups(rule, least >= SURE and rule.id not in asked))
+            (rule, _groups(rule, least > SURE and rule.id not in asked))
             for rule in rules
             if rule.id in asked or states(rule, least)
         ]
@@ -127,6 +127,14 @@ def _groups(rule: Rule, sure: bool) -> list[_Words]:
 def states(rule: Rule, least: float) -> bool:
     """Can the rule state so much confidence? What a rule of another package states is its own affair."""
     return rule.foreign or rule.most_stated >= least
+
+
+def may_be_sure(rule: Rule, file: SourceFile) -> bool:
+    """See `Rule.may_be_sure`; where that fails, `check` will tell."""
+    try:
+        return rule.may_be_sure(file)
+    except Exception:
+        return True
 
 
 def applies(rule: Rule, facts: ProjectFacts) -> bool:

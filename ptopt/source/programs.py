@@ -10,7 +10,8 @@ import re
 from collections.abc import Iterator, Mapping
 
 from ptopt.project.pins import Pin
-from ptopt.project.removed import REMOVED, bounds
+from ptopt.project.removed import LAST_PARTS, REMOVED, bounds
+from ptopt.source.searchable import identifiers_of
 
 _IMPORT = re.compile(
     rb"^(?:from[ \t]+[\w.]+[ \t]+import[ \t]+(?:\([^)]{0,4000}\)|[^\n#\\]+)|import[ \t]+[\w., \t]+)", re.M
@@ -33,8 +34,11 @@ def bounds_of_programs(path: str, files: Mapping[str, bytes], old: Mapping[str, 
     return [pin for other in sorted(shared) for pin in found[other]]
 
 
-def _statements(data: bytes) -> Iterator[ast.stmt]:
+def _statements(data: bytes, having: frozenset[bytes] | None = None) -> Iterator[ast.stmt]:
+    """The imports that start a line, or those of them that hold one of the words."""
     for match in _IMPORT.finditer(data):
+        if having is not None and having.isdisjoint(identifiers_of(match[0])):
+            continue
         try:
             parsed = ast.parse(match[0].decode("utf-8", "replace").strip())
         except (SyntaxError, ValueError):
@@ -45,8 +49,7 @@ def _statements(data: bytes) -> Iterator[ast.stmt]:
 
 
 def _bounds(path: str, data: bytes) -> list[Pin]:
-    tree = ast.Module(list(_statements(data)), [])
-    return bounds(path, tree, data.decode("utf-8", "replace"))
+    return bounds(path, ast.Module(list(_statements(data, LAST_PARTS)), []))
 
 
 def _closure(start: str, needs: Mapping[str, frozenset[str]]) -> set[str]:

@@ -48,9 +48,23 @@ def _is_read_below(
         return False
     bindings = file.bindings.of(function, name)
     again = bisect_right(bindings, end, key=lambda binding: binding.line)
-    if again < len(bindings) and bindings[again].line < loads[place].lineno:
-        return False
+    first = loads[place].lineno
+    while again < len(bindings) and bindings[again].line < first:
+        if not _is_passed_by(statement, bindings[again].node, file):
+            return False
+        again += 1
     return _leads_to(statement, loads[place], file)
+
+
+def _is_passed_by(statement: ast.stmt, node: ast.AST, file: SourceFile) -> bool:
+    """Does the node, further down, stand in the other branch of a condition?"""
+    above = dict(file.index.ancestors(node))
+    for ancestor, child in file.index.ancestors(statement):
+        if ancestor in above:
+            return (
+                isinstance(ancestor, ast.If) and child in ancestor.body and above[ancestor] in ancestor.orelse
+            )
+    return False
 
 
 def _leads_to(statement: ast.stmt, load: ast.Name, file: SourceFile) -> bool:
