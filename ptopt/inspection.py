@@ -84,9 +84,11 @@ def inspect_files(
         inspection = dataclasses.replace(
             inspection, around={**heads, **around}, facts=facts.with_texts(heads)
         )
-    inspector = _Inspector(inspection, unasked or ParseCheck())
     with no_cycle_collection():
-        return [result for file in files if (result := inspector.inspect(file)) is not None]
+        inspector = _Inspector(inspection, unasked or ParseCheck())
+        results = [result for file in files if (result := inspector.inspect(file)) is not None]
+        del inspector  # its trees go before they are looked through for cycles
+        return results
 
 
 def least_looked_for(config: Config, with_model: bool) -> float:

@@ -50,20 +50,22 @@ def _is_read_below(
     again = bisect_right(bindings, end, key=lambda binding: binding.line)
     first = loads[place].lineno
     while again < len(bindings) and bindings[again].line < first:
-        if not _is_passed_by(statement, bindings[again].node, file):
+        if not _is_passed_by(statement, bindings[again].node, loads[place], file):
             return False
         again += 1
     return _leads_to(statement, loads[place], file)
 
 
-def _is_passed_by(statement: ast.stmt, node: ast.AST, file: SourceFile) -> bool:
-    """Does the node, further down, stand in the other branch of a condition?"""
-    above = dict(file.index.ancestors(node))
-    for ancestor, child in file.index.ancestors(statement):
-        if ancestor in above:
-            return (
-                isinstance(ancestor, ast.If) and child in ancestor.body and above[ancestor] in ancestor.orelse
-            )
+def _is_passed_by(statement: ast.stmt, node: ast.AST, load: ast.Name, file: SourceFile) -> bool:
+    """Does a way from the statement to the read, both outside of a branch that the node stands in, pass by that branch?"""
+    around = dict(file.index.ancestors(statement))
+    for ancestor, child in file.index.ancestors(node):
+        if ancestor in around:
+            if not isinstance(ancestor, ast.If):
+                return False
+            return around[ancestor] in ancestor.body and child in ancestor.orelse
+        if isinstance(ancestor, ast.If) and not ancestor.orelse and child in ancestor.body:
+            return not file.index.within(load, ancestor)
     return False
 
 
