@@ -63,7 +63,9 @@ def code(tmp_path: Path, learned_ranker: None) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("extra", [("--min-confidence", "0.3"), ("--min-confidence", "0.3", "--budget", "1")], ids=str)
+@pytest.mark.parametrize(
+    "extra", [("--min-confidence", "0.3"), ("--min-confidence", "0.3", "--budget", "1")], ids=str
+)
 def test_the_hint_shows_what_it_promises(code: Path, extra: tuple[str, ...]) -> None:
     hint = _HINT.search(unwrapped(run("check", code, *extra)))
     assert hint is not None
