@@ -94,9 +94,13 @@ def inspect_files(
 def least_looked_for(config: Config, with_model: bool) -> float:
     """The confidence that a rule has to state for what it finds to be looked for; 0.0 where everything is.
 
-    A comment needs it, unless the settings ask for less than the ranker's threshold. A model may be shown what rules doubt.
+    A comment needs it, unless the settings ask for less than the ranker's threshold. A model may be shown what rules doubt,
+    and whoever names all rules that are on gets all that they find.
     """
-    return 0.0 if with_model else comment_conditions(config.min_confidence).get(Condition.STATED, 0.0)
+    selected = selected_rules(config)
+    if with_model or len(named_rules(config, selected)) == len(selected):
+        return 0.0
+    return comment_conditions(config.min_confidence).get(Condition.STATED, 0.0)
 
 
 def selected_rules(config: Config) -> list[Rule]:
@@ -105,7 +109,7 @@ def selected_rules(config: Config) -> list[Rule]:
 
 def named_rules(config: Config, selected: Iterable[Rule]) -> frozenset[str]:
     """The ids of the rules that the settings name, or whoever asks: they are run whatever they state."""
-    return config.asked.union(rule.id for rule in selected if config.names(*rule.keys()))
+    return frozenset(r.id for r in selected if r.id in config.asked or config.names(*r.keys()))
 
 
 class _Around:
