@@ -258,10 +258,23 @@ def _repeats(function: FunctionNode, file: SourceFile) -> tuple[str, ast.AST | N
     """How often a function runs that is no handler, and the loop that shows it; "" where nothing shows that it runs often."""
     if file.context.is_item_code(function.body[0]) is not None:
         return f"for each sample (`{function.name}`)", None
-    if not file.calls.callers(function):  # before what asks other files: the basis would be another one
+    if function not in file.once(_run_by_loops):  # before what asks other files
         return "", None
     found = file.frequencies.of_function(function)
     loop = next((n for n in file.index.of_type(*LOOPS) if n.lineno == found.line), None)
     if loop is None or found.often < Often.EVALUATION or found.basis != "callers":
         return "", None
     return found.reason, loop
+
+
+def _run_by_loops(file: SourceFile) -> set[FunctionNode]:
+    """The functions that a loop of the file calls, and those that these call."""
+    calls = [
+        call for call in file.index.of_type(ast.Call) if next(file.index.loops_of(call), None) is not None
+    ]
+    found: set[FunctionNode] = set()
+    while calls:
+        called = {f for call in calls if (f := file.calls.resolve(call)) is not None} - found
+        found |= called
+        calls = [call for function in called for call in file.calls.calls_in(function)]
+    return found

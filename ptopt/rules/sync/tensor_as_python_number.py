@@ -3,6 +3,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from types import NoneType
 
 from ptopt.rules.base import TEXTBOOK, Invalid, Problem, Rule, SourceFile, quote
 from ptopt.rules.shared.places import often_place
@@ -142,7 +143,8 @@ class TensorAsPythonNumber(Rule):
     def may_be_sure(self, file: SourceFile) -> bool:
         """Only of an element that bounds a slice in a network."""
         return any(
-            bound is not None and _element_of(bound, file, known=False) is not None
+            not isinstance(bound, (ast.Constant, NoneType))
+            and _element_of(bound, file, known=False) is not None
             for part in file.index.of_type(ast.Slice)
             if file.index.class_of(part) is not None
             for bound in (part.lower, part.upper)
