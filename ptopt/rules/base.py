@@ -130,8 +130,12 @@ class Rule:
         """Can the rule have a question about the change (None: the file as it stands)? Asked before the file is parsed."""
         return True
 
+    def may_be_sure_of(self, data: bytes) -> bool:
+        """Can the rule be surer than `SURE` of anything in a file with this content? For what `sure_triggers` cannot say."""
+        return True
+
     def may_be_sure(self, file: SourceFile) -> bool:
-        """Can the rule be surer than `SURE` of anything in the file? A quick answer, where `check` takes long to find out."""
+        """The same of a file that is parsed: a quick answer, where `check` takes long to find out."""
         return True
 
     def check_change(self, file: SourceFile, change: ChangedFile) -> Iterator[Problem]:

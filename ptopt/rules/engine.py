@@ -60,6 +60,7 @@ class Prefilter:
             for rule in rules
             if rule.id in asked or states(rule, least)
         ]
+        self._if_sure = frozenset(r.id for r, _ in self._rules if least > SURE and r.id not in asked)
         self._libraries = frozenset(library for rule, _ in self._rules for library in rule.libraries)
 
     def __call__(self, content: bytes | Searchable) -> list[Rule]:
@@ -70,7 +71,8 @@ class Prefilter:
             (rule, groups) for rule, groups in self._rules if not present.isdisjoint(rule.libraries)
         ]
         if len(candidates) < _FEW:  # too few to be worth a vocabulary: the text itself will do
-            return [rule for rule, groups in candidates if all(words.in_text(data) for words in groups)]
+            found = (rule for rule, groups in candidates if all(words.in_text(data) for words in groups))
+            return [rule for rule in found if rule.id not in self._if_sure or rule.may_be_sure_of(data)]
         seen: dict[_Words, bool] = {}
         wanted = []
         for rule, groups in candidates:
@@ -82,7 +84,7 @@ class Prefilter:
                     break
             else:
                 wanted.append(rule)
-        return wanted
+        return [rule for rule in wanted if rule.id not in self._if_sure or rule.may_be_sure_of(data)]
 
 
 class _Words:

@@ -8,7 +8,7 @@ from ptopt.rules.base import TEXTBOOK, Evidence, Invalid, Problem, Rule, Severit
 from ptopt.rules.data._loads import depends, is_guarded, is_kept, is_sometimes, load_of, of_weights, use_of
 from ptopt.rules.ops._pure import is_deferred
 from ptopt.rules.shared.places import BENCHMARK_PATH
-from ptopt.rules.shared.requests import request_words
+from ptopt.rules.shared.requests import REPEATED, ROUTE, request_words
 from ptopt.source.calls import called_name
 from ptopt.source.frequency import Often
 from ptopt.source.index import LOOPS, FunctionNode
@@ -203,6 +203,9 @@ class WeightsLoadedPerRequest(Rule):
             """
         ),
     )
+
+    def may_be_sure_of(self, data: bytes) -> bool:
+        return any(words in data for words in REPEATED) or ROUTE.search(data) is not None
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):

@@ -58,7 +58,7 @@ def _is_read_below(
 
 def _is_passed_by(statement: ast.stmt, node: ast.AST, load: ast.Name, file: SourceFile) -> bool:
     """Does a way from the statement to the read, both outside of a branch that the node stands in, pass by that branch?"""
-    around = dict(file.index.ancestors(statement))
+    around = file.index.above(statement)
     for ancestor, child in file.index.ancestors(node):
         if ancestor in around:
             if not isinstance(ancestor, ast.If):
@@ -71,7 +71,7 @@ def _is_passed_by(statement: ast.stmt, node: ast.AST, load: ast.Name, file: Sour
 
 def _leads_to(statement: ast.stmt, load: ast.Name, file: SourceFile) -> bool:
     """Does the code go on to the read, in the block of the statement or in one around it?"""
-    above = dict(file.index.ancestors(load))
+    above = file.index.above(load)
     node: ast.AST = statement
     while (parent := file.index.parent(node)) is not None:
         block = next(
