@@ -160,7 +160,8 @@ def test_where_a_glance_says_that_all_is_read_liveness_says_so() -> None:
             continue
         for statement in found.after:
             if isinstance(statement, (ast.Assign, ast.AnnAssign)) and statement.value is not None:
-                assert not found.is_unread(statement), ast.unparse(function)
+                computes = any(isinstance(node, ast.Name) for node in ast.walk(statement.value))
+                assert not (computes and found.is_unread(statement)), ast.unparse(function)
     assert looked_at[True] > 2 * looked_at[False] > 0
 
 

@@ -6,7 +6,7 @@ import ast
 from bisect import bisect_right
 
 from ptopt.rules.base import SourceFile
-from ptopt.source.index import FunctionNode
+from ptopt.source.index import FunctionNode, walk
 from ptopt.source.liveness import Assigned, assigned_names
 
 _EXITS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
@@ -14,12 +14,21 @@ _BLOCKS = ("body", "orelse", "finalbody")
 
 
 def all_are_read(function: FunctionNode, file: SourceFile) -> bool:
-    """Does each assignment of the function give a name a value that a later line reads?
+    """Does each assignment of the function that computes something give a name a value that a later line reads?
 
     Each such line is an assignment further down, of which the same holds, or none; so the last of them is none, and all
     matter. False where it takes the liveness of the names to tell.
     """
-    return all(_is_read(statement, function, file) for statement in file.once(assignments).get(function, ()))
+    return all(
+        _is_read(statement, function, file) or _computes_nothing(statement)
+        for statement in file.once(assignments).get(function, ())
+    )
+
+
+def _computes_nothing(statement: Assigned) -> bool:
+    """`loss = None`: neither does it run anything, nor is anything computed for it."""
+    value = statement.value
+    return value is None or not any(isinstance(node, ast.Name) for node in walk(value))
 
 
 def assignments(file: SourceFile) -> dict[FunctionNode, list[Assigned]]:
