@@ -6,6 +6,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 from ptopt.change import ChangedFile
@@ -141,7 +142,6 @@ class _Inspector:
         selected = selected_rules(config)
         self._named = named_rules(config, selected)
         self._prefilter = Prefilter(selected, self._least, self._named)
-        self._every = Prefilter(selected)
         self._work_left = CHANGE_WORK
         self._unasked = unasked
         judged = calibration.floor if calibration is not None and calibration.floor is not None else 1.0
@@ -149,6 +149,10 @@ class _Inspector:
         self._conditions = comment_conditions(config.min_confidence)
         self._usual = comment_conditions(config.usual_min_confidence)
         self._lifted = is_lifted(config.min_confidence)
+
+    @cached_property
+    def _every(self) -> Prefilter:
+        return Prefilter(selected_rules(self._config))
 
     def inspect(self, file: ChangedFile | NotReviewed) -> FileResult | None:
         """What is proposed on the file, or why it is not reviewed; None for files of other languages."""
