@@ -226,6 +226,11 @@ class Config(BaseModel):
         selected = default_on if self.select is None else not keys.isdisjoint(self.select)
         return keys.isdisjoint(self.ignore) and (selected or not keys.isdisjoint(self.extend_select))
 
+    def names(self, rule_id: str, name: str, family: str) -> bool:
+        """Whether the lists of rules to report name it."""
+        keys = _keys(rule_id, name, family)
+        return not keys.isdisjoint((*(self.select or ()), *self.extend_select))
+
     def switches_off_at(self, path: str) -> bool:
         """Do `per-path-ignores` switch rules off for the file at `path`?"""
         return any(rules and parse_glob(glob).matches(path) for glob, rules in self.per_path_ignores.items())

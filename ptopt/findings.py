@@ -291,7 +291,10 @@ class ModelRecord:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """What rules proposed and the ranker left out, counted as the findings that are shown are counted."""
+    """What rules proposed and the ranker left out, counted as the findings that are shown are counted.
+
+    Where a comment needs a rule to be sure (`least` has that condition), what rules are less sure of is not looked for.
+    """
 
     places: Mapping[Condition, int]  # left out, each under the first condition that it does not meet
     least: Mapping[Condition, float]  # what each condition asks for
@@ -333,6 +336,7 @@ class Review:
     in_baseline: tuple[Finding, ...] = ()  # each place that the baseline lists
     left_out: LeftOut | None = None  # what the ranker left out; None where nothing
     conditions: Mapping[Condition, float] = field(default_factory=dict)  # what a comment usually needs
+    least_stated: float = 0.0  # what rules state with less confidence was not looked for
     asked: frozenset[str] = frozenset()  # rules of which everything is shown, because the user named them
     compared: str = ""  # what the change was taken from, where git gave it: `origin/main...working tree`
     fix_arguments: str = ""  # with which `ptopt fix` applies the fixes that are shown

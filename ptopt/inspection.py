@@ -6,11 +6,12 @@ import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 from ptopt.change import ChangedFile
 from ptopt.file_result import FileResult
-from ptopt.findings import NotReviewed
+from ptopt.findings import Condition, NotReviewed
 from ptopt.launch_scripts import unread_script
 from ptopt.parse_check import ParseCheck
 from ptopt.pathkind import PYTHON, is_config
@@ -18,8 +19,8 @@ from ptopt.proposals import MOST_PLACES, Fixes, Proposal, Unlikely, left_out, pr
 from ptopt.ranker.model import comment_conditions, is_lifted, threshold
 from ptopt.ranking import joined
 from ptopt.rules import rules
-from ptopt.rules.base import Rule
-from ptopt.rules.engine import Prefilter, run
+from ptopt.rules.base import SURE, Rule
+from ptopt.rules.engine import Hit, Prefilter, may_be_sure, run
 from ptopt.source import work
 from ptopt.source.file import SourceFile
 from ptopt.source.repository import Parsed, Repository
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
 # Visited nodes. The costliest of 6,500 files of 18 well-known projects takes 0.4 million.
 FILE_WORK = 3_000_000
-COUNT_WORK = FILE_WORK // 4  # of one file, for what was left out of its review
 CHANGE_WORK = 30_000_000
 MOST_PARSED_OF_A_CHANGE = 60  # trees of files around, for all of its files
 _UNBROKEN = "cells that stand on one line of the file, which comments cannot tell apart; save the notebook with line breaks, as Jupyter does"
@@ -85,9 +85,32 @@ def inspect_files(
         inspection = dataclasses.replace(
             inspection, around={**heads, **around}, facts=facts.with_texts(heads)
         )
-    inspector = _Inspector(inspection, unasked or ParseCheck())
     with no_cycle_collection():
-        return [result for file in files if (result := inspector.inspect(file)) is not None]
+        inspector = _Inspector(inspection, unasked or ParseCheck())
+        results = [result for file in files if (result := inspector.inspect(file)) is not None]
+        del inspector  # its trees go before they are looked through for cycles
+        return results
+
+
+def least_looked_for(config: Config, with_model: bool) -> float:
+    """The confidence that a rule has to state for what it finds to be looked for; 0.0 where everything is.
+
+    A comment needs it, unless the settings ask for less than the ranker's threshold. A model may be shown what rules doubt,
+    and whoever names all rules that are on gets all that they find.
+    """
+    selected = selected_rules(config)
+    if with_model or len(named_rules(config, selected)) == len(selected):
+        return 0.0
+    return comment_conditions(config.min_confidence).get(Condition.STATED, 0.0)
+
+
+def selected_rules(config: Config) -> list[Rule]:
+    return [rule for rule in rules() if config.selects(*rule.keys(), rule.default)]
+
+
+def named_rules(config: Config, selected: Iterable[Rule]) -> frozenset[str]:
+    """The ids of the rules that the settings name, or whoever asks: they are run whatever they state."""
+    return frozenset(r.id for r in selected if r.id in config.asked or config.names(*r.keys()))
 
 
 class _Around:
@@ -115,7 +138,10 @@ class _Inspector:
         self._facts = inspection.facts
         self._limit_to_change = inspection.limit_to_change
         self._calibration = calibration
-        self._prefilter = Prefilter([rule for rule in rules() if config.selects(*rule.keys(), rule.default)])
+        self._least = least_looked_for(config, calibration is not None)
+        selected = selected_rules(config)
+        self._named = named_rules(config, selected)
+        self._prefilter = Prefilter(selected, self._least, self._named)
         self._work_left = CHANGE_WORK
         self._unasked = unasked
         judged = calibration.floor if calibration is not None and calibration.floor is not None else 1.0
@@ -123,6 +149,10 @@ class _Inspector:
         self._conditions = comment_conditions(config.min_confidence)
         self._usual = comment_conditions(config.usual_min_confidence)
         self._lifted = is_lifted(config.min_confidence)
+
+    @cached_property
+    def _every(self) -> Prefilter:
+        return Prefilter(selected_rules(self._config))
 
     def inspect(self, file: ChangedFile | NotReviewed) -> FileResult | None:
         """What is proposed on the file, or why it is not reviewed; None for files of other languages."""
@@ -197,9 +227,21 @@ class _Inspector:
         suppressions: Suppressions,
         whole: tuple[Fixes, ChangedFile | None] | None,
     ) -> tuple[Proposal, ...]:
-        with limited(COUNT_WORK):  # what is only counted takes nothing from what is reviewed
-            found = tuple(left_out(source, unlikely, self._conditions, suppressions, whole))
+        found = left_out(source, unlikely, self._conditions, suppressions, whole)
         return tuple(p.with_baseline(self._baseline) for p in found)
+
+    def _silenced_by_name(
+        self,
+        source: SourceFile,
+        wanted: Sequence[Rule],
+        change: ChangedFile | None,
+    ) -> list[Hit]:
+        """What rules that were not run see in a file with comments that may silence them: such a comment is in use."""
+        if not self._least or not _mentions_ptopt(source.data):
+            return []
+        text = self._around.shared.text(source.path, source.data)
+        others = [r for r in self._every(text) if r not in wanted and self._enabled(r, source.path)]
+        return run(source, others, [], change)
 
     def _enabled(self, rule: Rule, path: str) -> bool:
         return not self._config.per_path_ignores or self._config.enabled(*rule.keys(), rule.default, path)
@@ -217,6 +259,8 @@ class _Inspector:
         change = file if self._limit_to_change else None
         calibration = self._calibration
         asks = change is not None and calibration is not None and calibration.change_threshold is not None
+        if self._least > SURE:
+            wanted = [r for r in wanted if r.id in self._named or may_be_sure(r, source)]
         hits = run(source, wanted, failed, change)
         # Comments of other tools matter only where there is something to silence.
         comments = hits or self._calibration is not None or _mentions_ptopt(source.data)
@@ -236,6 +280,7 @@ class _Inspector:
             conditions=self._usual,
             lifted=self._lifted,
             asked=self._config.asked,
+            keep_all=asks,
         )
         proposals = joined([p.with_baseline(self._baseline) for p in found], fixes, change)
         notes += [
@@ -255,6 +300,7 @@ class _Inspector:
             for rule, error in failed
             if not isinstance(error, WorkLimitError)
         ]
+        silenced = [*hits, *self._silenced_by_name(source, wanted, change)]
         result = FileResult(
             path=source.path,
             not_reviewed=tuple(notes),
@@ -264,7 +310,7 @@ class _Inspector:
             suppressions=suppressions,
             # Also by hits that the change did not touch: the comments that silence these are in use.
             used=frozenset().union(
-                *(suppressions.matching(h.rule.keys(), h.span.start, h.span.end) for h in hits)
+                *(suppressions.matching(h.rule.keys(), h.span.start, h.span.end) for h in silenced)
             ),
             line_numbers=source.parsed.head_lines,
             change=change,

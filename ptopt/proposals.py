@@ -27,12 +27,11 @@ _MOST_LINES = 40  # from the first to the last edit of a suggestion
 
 @dataclass(frozen=True, slots=True)
 class Unlikely:
-    """A hit that misses a condition of a comment."""
+    """A hit that misses a condition of a comment, of which the rule is sure enough. `known` are its features."""
 
     hit: Hit
     fingerprint: str
-    of_rule: int  # hits of its rule in the file
-    known: Mapping[str, float] | None = None  # its features, where they were computed
+    known: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +84,14 @@ def propose(
     conditions: Mapping[Condition, float] | None = None,
     lifted: bool = False,
     asked: Collection[str] = (),
+    keep_all: bool = False,
 ) -> Iterator[Proposal]:
     """The hits in one file that touch the change (None: the whole file is under review) and are sure enough.
 
-    The others land in `unlikely`, for `left_out`. `places` counts, by id, the hits of each rule that touch the change and that
-    it is sure of; of these the first `MOST_PLACES` are looked at. `conditions` are those of a comment (default: of the
-    ranker), which a proposal may miss; `lifted`: only `min_confidence` counts. Of the rules that `asked` names, all hits are.
+    The others land in `unlikely`, for `left_out`; those of which their rule is not sure enough only with `keep_all`. `places` counts,
+    by id, the hits of each rule that touch the change and that it is sure of; of these the first `MOST_PLACES` are looked at.
+    `conditions` are those of a comment (default: of the ranker), which a proposal may miss; `lifted`: only `min_confidence` counts. Of
+    the rules that `asked` names, all hits are.
     """
     unlikely = [] if unlikely is None else unlikely
     places = Counter() if places is None else places
@@ -108,11 +109,9 @@ def propose(
             continue
         identity = fingerprint(*parts, occurrences[base] - 1)
         floor = 0.0 if rule.id in asked else min_confidence
-        if floor and not lifted and not rule.foreign and problem.confidence < weigher.least_stated:
-            unlikely.append(
-                Unlikely(hit, identity, hits_of_rule[rule.id])
-            )  # most end here, before the features are computed
-            continue
+        unsure = not rule.foreign and problem.confidence < weigher.least_stated
+        if floor and not lifted and unsure and not keep_all:
+            continue  # nor counted: most rules that state so little are not even run
         places[rule.id] += 1
         if places[rule.id] > MOST_PLACES:
             continue
@@ -121,7 +120,7 @@ def propose(
         except WorkLimitError:  # the review names what was cut
             return
         if not weigher.admits(known, floor, lifted):
-            unlikely.append(Unlikely(hit, identity, hits_of_rule[rule.id], known))
+            unlikely.append(Unlikely(hit, identity, known))
             continue
         weighed = weigher.weigh(known)
         finding = _finding(source, hit, identity, fixes.of(hit, change), known, weighed)
@@ -142,25 +141,17 @@ def left_out(
     file and the change under review, these as well.
     """
     weigher = ranker()
-    places: Counter[str] = Counter()
     for each in unlikely:
         hit, known = each.hit, each.known
-        places[hit.rule.id] += 1
-        if places[hit.rule.id] > MOST_PLACES:
-            continue
-        try:
-            known = features(hit, source, each.of_rule) if known is None else known
-            fix = None if whole is None else whole[0].of(hit, whole[1])
-        except WorkLimitError:
-            return
-        worth = weigher.worth(known)
-        if whole is None:
-            finding = _finding(source, hit, each.fingerprint, None, {}, Weighed(None, worth, ()))
-            finding = dataclasses.replace(finding, impact=())
-        else:
-            finding = _finding(source, hit, each.fingerprint, fix, known, Weighed(None, worth, ()))
-        finding = dataclasses.replace(finding, missed=weigher.missed(known, conditions, worth))
-        yield _proposal(finding, hit, Weighed(None, worth, ()), suppressions)
+        fix = None if whole is None else whole[0].of(hit, whole[1])
+        weighed = Weighed(None, weigher.worth(known), ())
+        finding = _finding(source, hit, each.fingerprint, fix, {} if whole is None else known, weighed)
+        finding = dataclasses.replace(
+            finding,
+            impact=() if whole is None else finding.impact,
+            missed=weigher.missed(known, conditions, weighed.useful),
+        )
+        yield _proposal(finding, hit, weighed, suppressions)
 
 
 def _proposal(finding: Finding, hit: Hit, weighed: Weighed, suppressions: Suppressions | None) -> Proposal:

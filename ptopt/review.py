@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ptopt.change import Change, ChangedFile
 from ptopt.file_result import FileResult
 from ptopt.findings import Finding, ModelRecord, NotReviewed, Review, UnusedSuppression
-from ptopt.inspection import Inspect, Inspection, inspect_files
+from ptopt.inspection import Inspect, Inspection, inspect_files, least_looked_for
 from ptopt.learned import FEEDBACK, NOTHING_LEARNED, Learned, log_odds
 from ptopt.left_out import counted_left_out
 from ptopt.model.interface import ModelUnavailableError
@@ -207,6 +207,7 @@ def _settle(
         left_out=counted_left_out(results, comments, config, muted, budget),
         model=record,
         conditions=comment_conditions(config.usual_min_confidence),
+        least_stated=least_looked_for(config, record is not None),
         asked=config.asked,
     )
 

@@ -166,7 +166,8 @@ def test_where_a_glance_says_that_all_is_read_liveness_says_so() -> None:
             continue
         for statement in found.after:
             if isinstance(statement, (ast.Assign, ast.AnnAssign)) and statement.value is not None:
-                assert not found.is_unread(statement), ast.unparse(function)
+                computes = any(isinstance(node, ast.Name) for node in ast.walk(statement.value))
+                assert not (computes and found.is_unread(statement)), ast.unparse(function)
     assert looked_at[True] > 2 * looked_at[False] > 0
 
 
@@ -276,9 +277,9 @@ def test_the_imports_of_a_module_are_parsed_once_for_all_files_of_a_review(
     parsed: Counter[str] = Counter()
     statements = programs._statements
 
-    def counted(data: bytes) -> Iterator[ast.stmt]:
+    def counted(data: bytes, *having: frozenset[bytes]) -> Iterator[ast.stmt]:
         parsed[data.decode()] += 1
-        return statements(data)
+        return statements(data, *having)
 
     monkeypatch.setattr(programs, "_statements", counted)
     shared = Parsed()

@@ -5,6 +5,7 @@
 TREE is a folder of Python files, best of 1,000 or more (an unpacked wheel of transformers will do). Prints:
 - CPU time of the whole check (reading, filtering, parsing, rules, files around, verified fixes) over that of `ast.parse` alone,
   on the same files, in alternating rounds;
+- the same of two processes, their start included: `ptopt check` of the whole tree by one process, and a script that parses it;
 - CPU time per file and peak memory for a quarter, a half and all of the files: flat and linear, or not;
 - wall time of a cold `ptopt --version`, and of a cold `ptopt review` of a 20-file change.
 """
@@ -14,7 +15,9 @@ from __future__ import annotations
 import argparse
 import ast
 import functools
+import os
 import platform
+import resource
 import statistics
 import subprocess
 import sys
@@ -82,6 +85,39 @@ def ratio(files: list[Path], root: Path, rounds: int) -> None:
     print(
         f"ratio          {statistics.median(ratios):7.2f}  (of {rounds} rounds: {min(ratios):.2f}..{max(ratios):.2f})"
     )
+
+
+_PARSE = """\
+import ast, pathlib, sys, warnings
+warnings.simplefilter("ignore")
+for file in sorted(pathlib.Path(sys.argv[1]).rglob("*.py")):
+    try:
+        ast.parse(file.read_bytes())
+    except (SyntaxError, ValueError):
+        pass
+"""
+
+
+def ratio_of_processes(root: Path, rounds: int) -> None:
+    """In turn, too. A process that only parses has no rules and no tables in memory for its collector to look through."""
+    one = {**os.environ, "PTOPT_JOBS": "1"}
+    parse_all = [sys.executable, "-c", _PARSE, str(root)]
+    check_all = [sys.executable, "-W", "ignore", "-m", "ptopt", "check", str(root), "--all-paths"]
+    pairs = [(child_seconds(parse_all, one), child_seconds(check_all, one)) for _ in range(rounds)]
+    parsed, checked = (statistics.median(times) for times in zip(*pairs, strict=True))
+    ratios = [c / p for p, c in pairs]
+    print(
+        f"as processes   {parsed:7.2f} and {checked:.2f} cpu-s, ratio {statistics.median(ratios):.2f}"
+        f"  ({min(ratios):.2f}..{max(ratios):.2f})"
+    )
+
+
+def child_seconds(argv: list[str], environment: dict[str, str]) -> float:
+    """CPU time of a command and of what it starts, in user and system mode."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(argv, env=environment, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def growth(files: list[Path], root: Path) -> None:
@@ -171,6 +207,7 @@ def main() -> None:
         f"ptopt {__version__}, Python {platform.python_version()}, {platform.machine()}, {time.strftime('%Y-%m-%d')}"
     )
     ratio(files, root, options.rounds)
+    ratio_of_processes(root, options.rounds)
     growth(files, root)
     cold(files)
 

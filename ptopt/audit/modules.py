@@ -111,7 +111,7 @@ def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def _bounds(module: Module, tree: ast.Module) -> list[Pin]:
-    return list(bounds(module.path, tree, module.file.text))
+    return list(bounds(module.path, tree))
 
 
 def _needed(_: Module, tree: ast.Module) -> list[tuple[int, str]]:

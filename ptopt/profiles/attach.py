@@ -84,10 +84,10 @@ def _one_per_rule(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def _without(left_out: LeftOut | None, shown: Sequence[Finding]) -> LeftOut | None:
-    """What is left out when `shown` no longer is; None where nothing is."""
+    """What is left out when `shown` no longer is; None where nothing is. What a rule was not sure of was never counted."""
     if left_out is None:
         return None
-    missed = [f.missed or (Condition.CONFIDENCE,) for f in shown]
+    missed = [f.missed or (Condition.CONFIDENCE,) for f in shown if Condition.STATED not in f.missed]
     places, also = Counter(left_out.places), Counter(left_out.also)
     places.subtract(conditions[0] for conditions in missed)
     also.subtract(condition for conditions in missed for condition in conditions[1:])

@@ -56,8 +56,8 @@ REMOVED = (
     Removed("pytorch_lightning.metrics", "", "lightning", "1.4.9"),
 )
 _MODULES = {removed.module for removed in REMOVED}
-# The last part of each, as `from torch import _six` leaves out the rest: what most files lack is not looked for statement by statement.
-_WORDS = sorted({(r.name or r.module).rpartition(".")[2] for r in REMOVED})
+# The last part of each, as `from torch import _six` leaves out the rest.
+LAST_PARTS = frozenset((r.name or r.module).rpartition(".")[2].encode() for r in REMOVED)
 _BY_NAME = {(removed.module, removed.name): removed for removed in REMOVED}
 
 
@@ -68,15 +68,8 @@ def imported(tree: ast.Module) -> Iterator[ast.Import | ast.ImportFrom]:
             yield statement
 
 
-def may_bound(text: str) -> bool:
-    """Does the module mention one of the names? Most do not, and their imports need not be read."""
-    return any(word in text for word in _WORDS)
-
-
-def bounds(path: str, tree: ast.Module, text: str) -> list[Pin]:
+def bounds(path: str, tree: ast.Module) -> list[Pin]:
     """What the imports of a module say of the newest versions that it runs with."""
-    if not may_bound(text):
-        return []
     found = []
     for statement in imported(tree):
         for removed in _removed(statement):

@@ -278,11 +278,13 @@ def default_ranker() -> Ranker:
     Raises WeightsError.
     """
     chosen = os.environ.get(ENVIRONMENT)
-    return (
-        from_file(Path(chosen))
-        if chosen
-        else read((files("ptopt.ranker") / "weights.json").read_text("utf-8"))
-    )
+    return from_file(Path(chosen)) if chosen else shipped_ranker()
+
+
+@cache
+def shipped_ranker() -> Ranker:
+    """The ranker that ptopt carries, which the documentation of rules speaks of."""
+    return read((files("ptopt.ranker") / "weights.json").read_text("utf-8"))
 
 
 def threshold(chosen: float | None) -> float:

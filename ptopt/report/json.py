@@ -56,7 +56,7 @@ def _left_out(left: LeftOut | None) -> dict[str, Any] | None:
         return None
     return {
         "places": {str(c): left.places.get(c, 0) for c in Condition},
-        "least": {str(c): left.least[c] for c in Condition},
+        "least": {str(c): left.least.get(c, 0.0) for c in Condition},  # 0: it is not asked for
         "all_findings": left.all_findings,
         "all_places": left.all_places,
     }

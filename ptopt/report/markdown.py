@@ -12,7 +12,7 @@ from ptopt.report.patch import fix_diff, fix_hunks
 from ptopt.report.places import other_places
 from ptopt.report.text import (
     MODEL_AWAY,
-    SHOWS_ALL,
+    SHOWS,
     assumed,
     code_fence,
     code_span,
@@ -41,7 +41,7 @@ def render(review: Review) -> str:
         blocks += _finding(review, finding)
     if review.left_out is not None:
         why, how = left_out_lines(review.left_out)
-        flags, shows, total = how.partition(SHOWS_ALL)
+        flags, shows, total = how.partition(SHOWS)
         blocks.append(f"{markdown_text(why)}; {code_span(flags)}{shows}{markdown_text(total)}.")
     blocks += _details(
         f"{count(len(review.over_limit), 'finding')} not shown (comment limit reached)",

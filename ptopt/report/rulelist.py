@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from ptopt import impact
 from ptopt.pathkind import language
 from ptopt.project.added import ADDED
+from ptopt.ranker.model import shipped_ranker
 from ptopt.report.text import PROSE, code_fence, gain, markdown_source, markdown_text
 from ptopt.rules.base import ModelRule, Rule
 from ptopt.rules.configs import ConfigRule
@@ -16,6 +17,25 @@ from ptopt.rules.engine import Prefilter
 from ptopt.rules.examples import as_change, as_file, complete, config_path, plain
 
 _TABLE = 120  # columns from which on a table is readable
+
+
+_ON, _OFF, _ASKED = "on", "off", "on request"
+_BY_DEFAULT = {_ON: "yes", _OFF: "no", _ASKED: "only on request"}
+_MARKS = {_ON: "", _OFF: " *Off by default.*", _ASKED: " *On request.*"}
+
+
+def _default(rule: type[Rule]) -> str:
+    """Is the rule on, and run without being asked for?"""
+    if not rule.default:
+        return _OFF
+    return _ON if rule.most_stated >= shipped_ranker().least_stated else _ASKED
+
+
+def _on_request(who: str, verb: str) -> str:
+    return (
+        f"{who} {verb} run on request only, as a comment needs {shipped_ranker().least_stated:g}: with `--select RULE` or "
+        "`--extend-select RULE`, a `--min-confidence` below the threshold, or a model, and in audits."
+    )
 
 
 def as_table(rules: Sequence[type[Rule]], width: int, color: bool) -> str:
@@ -33,8 +53,9 @@ def as_table(rules: Sequence[type[Rule]], width: int, color: bool) -> str:
         table.add_column(title, no_wrap=True)
     table.add_column("what it does", max_width=PROSE)
     for rule in rules:
-        cells = (rule.id, rule.name, rule.family, "on" if rule.default else "off", rule.summary())
-        table.add_row(*(Text(cell) for cell in cells), style=None if rule.default else "dim")
+        default = _default(rule)
+        cells = (rule.id, rule.name, rule.family, default, rule.summary())
+        table.add_row(*(Text(cell) for cell in cells), style=None if default == _ON else "dim")
     console = Console(
         file=io.StringIO(),
         width=max(width, 60),
@@ -54,7 +75,9 @@ def _as_list(rules: Sequence[type[Rule]], width: int) -> str:
     """Where a table would leave too little room for what each rule does."""
     lines: list[str] = []
     for rule in rules:
-        lines.append(f"{rule.id} {rule.name} ({rule.family}{'' if rule.default else ', off by default'})")
+        default = _default(rule)
+        said = "" if default == _ON else f", {default}{' by default' if default == _OFF else ''}"
+        lines.append(f"{rule.id} {rule.name} ({rule.family}{said})")
         lines += textwrap.wrap(
             rule.summary(), max(min(width, PROSE), 40), initial_indent="  ", subsequent_indent="  "
         )
@@ -69,6 +92,7 @@ def as_json(rules: Sequence[type[Rule]]) -> str:
             "family": rule.family,
             "severity": str(rule.severity),
             "default": rule.default,
+            "most_stated": rule.most_stated,
             "since": dict(rule.since),
             "until": dict(rule.until),
             "partly": {name: f"{ADDED[name].package} {ADDED[name].version}" for name in sorted(rule.partly)},
@@ -83,8 +107,7 @@ def as_markdown(rules: Sequence[type[Rule]]) -> str:
     """A table."""
     lines = ["| id | name | family | default | what it does |", "| --- | --- | --- | --- | --- |"]
     for rule in rules:
-        default = "on" if rule.default else "off"
-        cells = (rule.id, rule.name, rule.family, default, _cell(rule.summary()))
+        cells = (rule.id, rule.name, rule.family, _default(rule), _cell(rule.summary()))
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
@@ -94,7 +117,7 @@ def page(rule: type[Rule]) -> str:
     facts = [
         f"Family: {rule.family}",
         f"Severity: {rule.severity}",
-        f"On by default: {'yes' if rule.default else 'no'}",
+        f"On by default: {_BY_DEFAULT[_default(rule)]}",
         *(f"From {package} {version}" for package, version in rule.since.items()),
         *(
             f"`{name}` from {ADDED[name].package} {ADDED[name].version}"
@@ -103,6 +126,8 @@ def page(rule: type[Rule]) -> str:
         *(f"Before {package} {version}" for package, version in rule.until.items()),
     ]
     parts = [f"# {rule.id} {rule.name}", rule.summary(), " · ".join(facts)]
+    if _default(rule) == _ASKED:
+        parts.append(_on_request(f"It states a confidence of {rule.most_stated:g} at most and", "is"))
     for title, text in rule.sections().items():
         parts += [f"## {title}", text]
         if title == "Why it is slow":
@@ -166,11 +191,15 @@ def _worth(rule: type[Rule]) -> list[str]:
 
 def pages(rules: Sequence[type[Rule]]) -> dict[str, str]:
     """File name -> text: a page per rule, and `README.md` that lists them by family."""
-    parts = ["# Rules", "Written by `ptopt rules --docs docs/rules`."]
+    parts = [
+        "# Rules",
+        "Written by `ptopt rules --docs docs/rules`.",
+        _on_request("Rules marked *on request* never state a high confidence and", "are"),
+    ]
     for family in dict.fromkeys(rule.family for rule in rules):
         lines = ["| rule | what it does |", "| --- | --- |"]
         for rule in (each for each in rules if each.family == family):
-            default = "" if rule.default else " *Off by default.*"
+            default = _MARKS[_default(rule)]
             lines.append(f"| {rule.id} [{rule.name}](./{rule.name}.md) | {_cell(rule.summary())}{default} |")
         parts += [f"## {family}", "\n".join(lines)]
     index = "\n\n".join(parts) + "\n"

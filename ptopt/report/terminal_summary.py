@@ -58,6 +58,11 @@ def summary(
         why, how = left_out_lines(review.left_out)
         yield Text(f"{why}.", "dim")
         yield indented(how)
+    elif silent and review.least_stated and review.files_reviewed:
+        yield Text(
+            f"What rules state with a confidence below {review.least_stated:.2f} was not looked for.", "dim"
+        )
+        yield indented("--min-confidence 0 shows it, too")
     if suppressed and review.suppressed:
         yield Text("Suppressed:", "dim")
         for finding in review.suppressed:

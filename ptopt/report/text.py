@@ -72,7 +72,8 @@ _ALONE = {
     "often:in training": ("how often it runs: in training", "its own line is in no training step"),
     "trips:few": ("the loop goes round a few times", "not known to be a short loop"),
 }  # fmt: skip
-SHOWS_ALL = " shows all: "  # between the options that show what was left out, and how much that is
+_MANY = 50  # comments, where it is not known how many there would be
+SHOWS = " shows "  # between the options that show what was left out, and how much that is
 _ZERO_WIDTH = "&#8203;"
 _SPACES = "\u3000"  # the wide space of Chinese and Japanese text
 # Characters that Python calls printable and nobody sees: fillers, joiners, and all but the two variation selectors
@@ -306,12 +307,20 @@ def left_out_lines(left: LeftOut) -> tuple[str, str]:
     missed = [(number, words[c].format(left.least[c])) for number, c in every if number]
     reasons = "; ".join(f"{number:,} {why}" if len(missed) > 1 else why for number, why in missed)
     flags = "--min-confidence 0"
-    if left.limit is not None and left.all_findings > left.limit:
+    if left.limit is not None and left.least.get(Condition.STATED):
+        flags += f" --budget {max(_MANY, left.all_findings)}"
+    elif left.limit is not None and left.all_findings > left.limit:
         flags += f" --budget {left.all_findings}"
-    total = _at_places(left.all_findings, left.all_places)
     number = count(sum(left.places.values()), "place")
     several = " (a place can miss several)" if left.also else ""
-    return f"{number} left out: {reasons}{several}", f"{flags}{SHOWS_ALL}{total}"
+    return f"{number} left out: {reasons}{several}", f"{flags}{SHOWS}{_shown_then(left)}"
+
+
+def _shown_then(left: LeftOut) -> str:
+    """What is shown where nothing is left out."""
+    if left.least.get(Condition.STATED):
+        return f"these, and what rules state with a confidence below {left.least[Condition.STATED]:.2f}"
+    return f"all: {_at_places(left.all_findings, left.all_places)}"
 
 
 def missed_line(finding: Finding, least: Mapping[Condition, float]) -> str:

@@ -98,6 +98,10 @@ class Rule:
     )  # the file must mention one of these
     triggers: ClassVar[tuple[str, ...]] = ()  # ... and one of these words (see `Prefilter`)
     requires: ClassVar[tuple[str, ...]] = ()  # ... and one of these
+    # ... and one of these, where the rule is surer than `SURE` of anything in the file.
+    sure_triggers: ClassVar[tuple[str, ...]] = ()
+    # The most confidence that a problem of it states. A rule that never states what a comment needs is run for those who ask.
+    most_stated: ClassVar[float] = 1.0
     nodes: ClassVar[tuple[type[ast.AST], ...]]  # node types that `candidates` gives
     calls: ClassVar[frozenset[str]] = frozenset()  # of the calls, only those whose name ends in one of these
     since: ClassVar[Mapping[str, str]] = {}  # package -> first version for which the advice holds
@@ -124,6 +128,14 @@ class Rule:
 
     def concerns(self, change: ChangedFile | None) -> bool:
         """Can the rule have a question about the change (None: the file as it stands)? Asked before the file is parsed."""
+        return True
+
+    def may_be_sure_of(self, data: bytes) -> bool:
+        """Can the rule be surer than `SURE` of anything in a file with this content? For what `sure_triggers` cannot say."""
+        return True
+
+    def may_be_sure(self, file: SourceFile) -> bool:
+        """The same of a file that is parsed: a quick answer, where `check` takes long to find out."""
         return True
 
     def check_change(self, file: SourceFile, change: ChangedFile) -> Iterator[Problem]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import ast
 import functools
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ptopt.change import ChangedFile
 from ptopt.findings import Span
 from ptopt.project.added import ADDED
 from ptopt.project.facts import ProjectFacts
-from ptopt.rules.base import Problem, Rule
+from ptopt.rules.base import SURE, Problem, Rule
 from ptopt.source.file import SourceFile
 from ptopt.source.searchable import Searchable
 from ptopt.source.work import WorkLimitError
@@ -50,11 +50,18 @@ class Prefilter:
 
     `loss` is found in any identifier that contains it; `.item()`, `max(` and `torch.load(` only as whole identifiers. Words
     without a letter, such as ` @ `, are looked up in the text. A rule that only looks at calls needs the name of one.
+
+    With `least`, a rule is picked only where it can state so much confidence, but for those that `asked` names by id.
     """
 
-    def __init__(self, rules: Sequence[Rule]) -> None:
-        self._rules = [(rule, _groups(rule)) for rule in rules]
-        self._libraries = frozenset(library for rule in rules for library in rule.libraries)
+    def __init__(self, rules: Sequence[Rule], least: float = 0.0, asked: Collection[str] = ()) -> None:
+        self._rules = [
+            (rule, _groups(rule, least > SURE and rule.id not in asked))
+            for rule in rules
+            if rule.id in asked or states(rule, least)
+        ]
+        self._if_sure = frozenset(r.id for r, _ in self._rules if least > SURE and r.id not in asked)
+        self._libraries = frozenset(library for rule, _ in self._rules for library in rule.libraries)
 
     def __call__(self, content: bytes | Searchable) -> list[Rule]:
         text = content if isinstance(content, Searchable) else Searchable(content)
@@ -64,7 +71,8 @@ class Prefilter:
             (rule, groups) for rule, groups in self._rules if not present.isdisjoint(rule.libraries)
         ]
         if len(candidates) < _FEW:  # too few to be worth a vocabulary: the text itself will do
-            return [rule for rule, groups in candidates if all(words.in_text(data) for words in groups)]
+            found = (rule for rule, groups in candidates if all(words.in_text(data) for words in groups))
+            return [rule for rule in found if rule.id not in self._if_sure or rule.may_be_sure_of(data)]
         seen: dict[_Words, bool] = {}
         wanted = []
         for rule, groups in candidates:
@@ -76,7 +84,7 @@ class Prefilter:
                     break
             else:
                 wanted.append(rule)
-        return wanted
+        return [rule for rule in wanted if rule.id not in self._if_sure or rule.may_be_sure_of(data)]
 
 
 class _Words:
@@ -111,10 +119,24 @@ def _words(words: tuple[str, ...]) -> _Words:
     return _Words(words)
 
 
-def _groups(rule: Rule) -> list[_Words]:
+def _groups(rule: Rule, sure: bool) -> list[_Words]:
     """Groups of words; the file must hold one of each. Those that many rules share come first."""
     called = tuple(f"{name}(" for name in sorted(rule.calls)) if rule.nodes == (ast.Call,) else ()
-    return [_words(words) for words in (rule.requires, called, rule.triggers) if words]
+    needed = (rule.sure_triggers if sure else (), rule.requires, called, rule.triggers)
+    return [_words(words) for words in needed if words]
+
+
+def states(rule: Rule, least: float) -> bool:
+    """Can the rule state so much confidence? What a rule of another package states is its own affair."""
+    return rule.foreign or rule.most_stated >= least
+
+
+def may_be_sure(rule: Rule, file: SourceFile) -> bool:
+    """See `Rule.may_be_sure`; where that fails, `check` will tell."""
+    try:
+        return rule.may_be_sure(file)
+    except Exception:
+        return True
 
 
 def applies(rule: Rule, facts: ProjectFacts) -> bool:

@@ -20,6 +20,10 @@ _OPTIMIZER = re.compile(r"optim|(^|_)opts?(_|$|\d)|scaler|(^|_)engine$", re.I)
 _STEP_NAMES = frozenset(
     {"training_step", "train_step", "compute_loss", "training_step_and_backward", "optimize_parameters"}
 )
+# Words of which a file with a training step holds one: see `_trains_somewhere`.
+STEP_WORDS = (
+    *(f"{name}(" for name in sorted(_BACKWARD)), ".step(", "scaler", "Scaler", "SCALER", *sorted(_STEP_NAMES),
+)  # fmt: skip
 _EVAL_HOOKS = frozenset(
     {
         "validation_step",

@@ -104,7 +104,7 @@ class SourceFile:
     @cached_property
     def own_facts(self) -> ProjectFacts:
         """What is known of the project, with the versions that the imports of this file bound."""
-        return self._facts.capped(bounds(self.path, self.tree, self.text))
+        return self._facts.capped(bounds(self.path, self.tree))
 
     @cached_property
     def facts(self) -> ProjectFacts:

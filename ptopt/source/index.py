@@ -133,6 +133,17 @@ class Index:
             yield parent, child
             child, parent = parent, self._parent.get(parent)
 
+    def above(self, node: ast.AST) -> dict[ast.AST, ast.AST]:
+        """Each ancestor with the child of it that leads to `node`."""
+        parents = self._parent
+        found: dict[ast.AST, ast.AST] = {}
+        child, parent = node, parents.get(node)
+        while parent is not None:
+            found[parent] = child
+            child, parent = parent, parents.get(parent)
+        work.current().charge(len(found))
+        return found
+
     def enclosing(self, node: ast.AST, types: tuple[type[N], ...]) -> N | None:
         """The innermost ancestor of one of `types`; `node` itself does not count."""
         for ancestor, _ in self.ancestors(node):

@@ -11,8 +11,8 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from ptopt.project.pins import Pin
-from ptopt.project.removed import REMOVED, bounds, may_bound
-from ptopt.source.searchable import Searchable
+from ptopt.project.removed import LAST_PARTS, REMOVED, bounds
+from ptopt.source.searchable import Searchable, identifiers_of
 
 _IMPORT = re.compile(
     rb"^(?:from[ \t]+[\w.]+[ \t]+import[ \t]+(?:\([^)]{0,4000}\)|[^\n#\\]+)|import[ \t]+[\w., \t]+)", re.M
@@ -39,8 +39,11 @@ def bounds_of_programs(path: str, files: Mapping[str, Searchable], old: Iterable
     return [replace(pin, path=other) for other in sorted(shared) for pin in found[other]]
 
 
-def _statements(data: bytes) -> Iterator[ast.stmt]:
+def _statements(data: bytes, having: frozenset[bytes] | None = None) -> Iterator[ast.stmt]:
+    """The imports that start a line, or those of them that hold one of the words."""
     for match in _IMPORT.finditer(data):
+        if having is not None and having.isdisjoint(identifiers_of(match[0])):
+            continue
         try:
             parsed = ast.parse(match[0].decode("utf-8", "replace").strip())
         except (SyntaxError, ValueError):
@@ -52,8 +55,7 @@ def _statements(data: bytes) -> Iterator[ast.stmt]:
 
 def _bounds(data: bytes) -> list[Pin]:
     """Of one module, wherever it lies."""
-    text = data.decode("utf-8", "replace")
-    return bounds("", ast.Module(list(_statements(data)), []), text) if may_bound(text) else []
+    return bounds("", ast.Module(list(_statements(data, LAST_PARTS)), []))
 
 
 def _imports(data: bytes) -> list[tuple[int, str]]:

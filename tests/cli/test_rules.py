@@ -15,7 +15,18 @@ from tests.cli.command import run
 
 def test_rules_lists_every_rule() -> None:
     listed = json.loads(run("rules", "--format", "json").stdout)
-    keys = {"id", "name", "family", "severity", "default", "since", "until", "partly", "summary"}
+    keys = {
+        "id",
+        "name",
+        "family",
+        "severity",
+        "default",
+        "most_stated",
+        "since",
+        "until",
+        "partly",
+        "summary",
+    }
     assert keys == set(listed[0])
     assert [rule["id"] for rule in listed] == sorted(rule["id"] for rule in listed)
     table = run("rules").stdout

@@ -33,7 +33,7 @@ from ptopt.source.file import SourceFile
     ],
 )
 def test_an_import_that_newer_versions_lack_is_a_bound(text: str, found: dict[str, str]) -> None:
-    facts = NO_FACTS.capped(bounds("a.py", ast.parse(text), text))
+    facts = NO_FACTS.capped(bounds("a.py", ast.parse(text)))
     assert {package: pin.specifier for package, pin in facts.caps.items()} == found
 
 

@@ -44,6 +44,7 @@ class AttentionForOnePosition(Rule):
     id = "PTO483"
     name = "attention-for-one-position"
     family = "attention"
+    most_stated = 0.6
     nodes = (ast.Assign,)
     triggers = ("ttention", "attn", "multi_head_attention_forward")
     when_wrong = "the other positions are used elsewhere"

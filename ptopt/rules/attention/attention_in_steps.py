@@ -56,6 +56,7 @@ class AttentionInSteps(Rule):
     id = "PTO830"
     name = "attention-in-steps"
     family = "attention"
+    most_stated = 0.45
     since: ClassVar[Mapping[str, str]] = {"torch": "2.0"}
     triggers = ("matmul", "bmm", "einsum", " @ ")
     nodes = (ast.Call,)

@@ -59,6 +59,7 @@ class KeyValueRepeated(Rule):
     name = "key-value-repeated"
     family = "attention"
     severity = Severity.LOW
+    most_stated = 0.62
     triggers = ("scaled_dot_product_attention",)
     requires = ("repeat_interleave", "repeat_kv")
     nodes = (ast.Call,)

@@ -63,6 +63,7 @@ class ResultStoredWithGraph(Rule):
     id = "PTO581"
     name = "result-stored-with-graph"
     family = "autograd"
+    most_stated = 0.4
     triggers = ("append(", "] =", "self.", "{")
     nodes = (ast.Call, ast.Assign)
     when_wrong = "a loss is computed from what is stored, or all callers turn autograd off"

@@ -51,6 +51,7 @@ class TensorKeptOnContext(Rule):
     id = "PTO580"
     name = "tensor-kept-on-context"
     family = "autograd"
+    most_stated = 0.5
     triggers = ("Function",)
     nodes = (ast.Assign,)
     when_wrong = "the tensor is tiny, or something else reads the attribute"

@@ -20,6 +20,12 @@ _LOADS = re.compile(
     r"|^transformers\.pipeline$|^easyocr\.Reader$|^ultralytics\.\w+$|^safetensors\.torch\.load_file$"
     r"|^faiss\.read_index$|^fasttext\.load_model$"
 )
+# The ends of these names, of what is no import.
+_LOADS_BY_LAST = re.compile(
+    r"^(from_pretrained|from_single_file|load_from_checkpoint|SentenceTransformer|CrossEncoder|WhisperModel|LPIPS|"
+    r"load_checkpoint_and_dispatch|InferenceSession|load_state_dict_from_url|SentencePieceProcessor|StableDiffusionPipeline|"
+    r"load|create_model\w*|load_model|pipeline|Reader|load_file|read_index)$"
+)
 _LIGHT = re.compile(r"Config|Scheduler|ImageProcessor|FeatureExtractor|Solver")
 _WRITES = re.compile(r"save|dump|write|print|info|^(to|cuda|eval|half|keys|items|train|float)$")
 _PLACES = re.compile(r"^(to|cuda|eval|half|float|bfloat16|train|requires_grad_)$")
@@ -38,8 +44,10 @@ class Load(NamedTuple):
 
 def load_of(call: ast.Call, file: SourceFile, depth: int = _DEPTH) -> Load | None:
     """What the call loads: itself, or the function that it runs, which keeps nothing."""
-    name = file.imports.qualified(call.func) or ast.unparse(call.func)
-    if _LOADS.search(name):
+    name = file.imports.qualified(call.func)
+    if not name and (_LOADS_BY_LAST.search(last_name(call.func)) or _is_of_ultralytics(call.func)):
+        name = ast.unparse(call.func)
+    if name and _LOADS.search(name):
         return None if _LIGHT.search(name) or _of_the_request(call, file) else Load(call, file, None)
     found = file.definition_of(call) if depth else None
     if found is None:
@@ -47,6 +55,10 @@ def load_of(call: ast.Call, file: SourceFile, depth: int = _DEPTH) -> Load | Non
     other, function = found
     load = _loaded_in(function, other, depth - 1)
     return Load(load.call, load.file, function) if load is not None else None
+
+
+def _is_of_ultralytics(func: ast.expr) -> bool:
+    return isinstance(func, ast.Attribute) and last_name(func.value) == "ultralytics"
 
 
 def _of_the_request(call: ast.Call, file: SourceFile) -> bool:

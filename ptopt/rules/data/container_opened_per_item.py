@@ -70,6 +70,7 @@ class ContainerOpenedPerItem(ItemRule):
 
     id = "PTO330"
     name = "container-opened-per-item"
+    most_stated = 0.6
     calls = frozenset(name.rpartition(".")[2] for name in _OPENERS)
     when_wrong = "each file is read once only, or there are more files than may be open at once"
 

@@ -43,6 +43,7 @@ class DataframeRowLoop(Rule):
     name = "dataframe-row-loop"
     family = "data"
     severity = Severity.LOW
+    most_stated = 0.4
     libraries = ("pandas",)
     requires = ("iterrows", "apply", "iloc", "loc")
     nodes = (ast.Call, ast.Subscript)

@@ -54,6 +54,7 @@ class DataframeRowPerItem(ItemRule):
     id = "PTO333"
     name = "dataframe-row-per-item"
     severity = Severity.LOW
+    most_stated = 0.45
     triggers = ("iloc", "loc", "at", "iat")
     requires = ("__getitem__", "collate", "get")
     nodes = (ast.Subscript,)

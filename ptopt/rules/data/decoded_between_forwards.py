@@ -82,6 +82,7 @@ class DecodedBetweenForwards(Rule):
     id = "PTO370"
     name = "decoded-between-forwards"
     family = "data"
+    most_stated = 0.4
     triggers = (
         "open",
         "read",

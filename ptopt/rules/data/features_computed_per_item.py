@@ -56,6 +56,7 @@ class FeaturesComputedPerItem(ItemRule):
     name = "features-computed-per-item"
     family = "data"
     severity = Severity.LOW
+    most_stated = 0.35
     calls = frozenset(
         "load resample melspectrogram mfcc stft cqt pyin yin harvest dio phonemize spectrogram_torch mel_spectrogram pesq "
         "MolToGraph EmbedMolecule GetMorganFingerprintAsBitVect pyworld chroma_stft spectral_centroid".split()

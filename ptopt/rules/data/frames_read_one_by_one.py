@@ -45,6 +45,7 @@ class FramesReadOneByOne(Rule):
     id = "PTO336"
     name = "frames-read-one-by-one"
     family = "data"
+    most_stated = 0.5
     libraries = ("torch", "decord", "cv2", "imageio", "numpy")
     requires = ("VideoReader", "VideoCapture", "decord", "get_reader", "video")
     nodes = (ast.Subscript, ast.Call)

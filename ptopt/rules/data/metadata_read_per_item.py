@@ -53,6 +53,7 @@ class MetadataReadPerItem(ItemRule):
     id = "PTO331"
     name = "metadata-read-per-item"
     severity = Severity.LOW
+    most_stated = 0.6
     requires = (
         "info",
         "SoundFile",

@@ -49,6 +49,7 @@ class PreparationInOneProcess(Rule):
     name = "preparation-in-one-process"
     family = "data"
     severity = Severity.LOW
+    most_stated = 0.45
     libraries = ("torch", "datasets", "multiprocessing", "concurrent", "joblib")
     requires = ("num_proc", "processes", "max_workers", "n_jobs", "Pool", "num_processes", "nj")
     nodes = (ast.Call, ast.Assign)

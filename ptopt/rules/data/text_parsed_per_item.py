@@ -55,6 +55,7 @@ class TextParsedPerItem(ItemRule):
     id = "PTO332"
     name = "text-parsed-per-item"
     severity = Severity.LOW
+    most_stated = 0.4
     calls = frozenset(
         "loads load literal_eval safe_load parse fromstring loadtxt genfromtxt read_csv read_json read_excel read_table reader "
         "DictReader MolFromSmiles".split()

@@ -52,6 +52,7 @@ class TextTokenizedOneByOne(Rule):
     id = "PTO371"
     name = "text-tokenized-one-by-one"
     family = "data"
+    most_stated = 0.4
     triggers = ("tokenizer", "processor", "feature_extractor")
     nodes = (ast.Call,)
     when_wrong = "the texts are few"

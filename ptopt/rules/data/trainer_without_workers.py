@@ -55,6 +55,7 @@ class TrainerWithoutWorkers(Rule):
     name = "trainer-without-workers"
     family = "data"
     severity = Severity.MEDIUM
+    most_stated = 0.4
     libraries: ClassVar[tuple[str, ...]] = ("transformers",)
     triggers = ("TrainingArguments(",)
     since: ClassVar[Mapping[str, str]] = {"transformers": "3.3"}

@@ -8,7 +8,7 @@ from ptopt.rules.base import TEXTBOOK, Evidence, Invalid, Problem, Rule, Severit
 from ptopt.rules.data._loads import depends, is_guarded, is_kept, is_sometimes, load_of, of_weights, use_of
 from ptopt.rules.ops._pure import is_deferred
 from ptopt.rules.shared.places import BENCHMARK_PATH
-from ptopt.rules.shared.requests import request_words
+from ptopt.rules.shared.requests import REPEATED, ROUTE, request_words
 from ptopt.source.calls import called_name
 from ptopt.source.frequency import Often
 from ptopt.source.index import LOOPS, FunctionNode
@@ -204,6 +204,9 @@ class WeightsLoadedPerRequest(Rule):
         ),
     )
 
+    def may_be_sure_of(self, data: bytes) -> bool:
+        return any(words in data for words in REPEATED) or ROUTE.search(data) is not None
+
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             return
@@ -258,10 +261,23 @@ def _repeats(function: FunctionNode, file: SourceFile) -> tuple[str, ast.AST | N
     """How often a function runs that is no handler, and the loop that shows it; "" where nothing shows that it runs often."""
     if file.context.is_item_code(function.body[0]) is not None:
         return f"for each sample (`{function.name}`)", None
-    if not file.calls.callers(function):  # before what asks other files: the basis would be another one
+    if function not in file.once(_run_by_loops):  # before what asks other files
         return "", None
     found = file.frequencies.of_function(function)
     loop = next((n for n in file.index.of_type(*LOOPS) if n.lineno == found.line), None)
     if loop is None or found.often < Often.EVALUATION or found.basis != "callers":
         return "", None
     return found.reason, loop
+
+
+def _run_by_loops(file: SourceFile) -> set[FunctionNode]:
+    """The functions that a loop of the file calls, and those that these call."""
+    calls = [
+        call for call in file.index.of_type(ast.Call) if next(file.index.loops_of(call), None) is not None
+    ]
+    found: set[FunctionNode] = set()
+    while calls:
+        called = {f for call in calls if (f := file.calls.resolve(call)) is not None} - found
+        found |= called
+        calls = [call for function in called for call in file.calls.calls_in(function)]
+    return found

@@ -45,6 +45,7 @@ class DeterministicLeftOn(Rule):
     name = "deterministic-left-on"
     family = "debug"
     severity = Severity.LOW
+    most_stated = 0.6
     default = False  # most authors who write it want it
     triggers = ("determinis", "cudnn.enabled")
     nodes = (ast.Assign, ast.Call)

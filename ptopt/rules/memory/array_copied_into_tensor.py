@@ -48,6 +48,7 @@ class ArrayCopiedIntoTensor(Rule):
     id = "PTO810"
     name = "array-copied-into-tensor"
     family = "memory"
+    most_stated = 0.4
     nodes = (ast.Call,)
     calls = frozenset({"tensor", "Tensor", "FloatTensor"})
     requires = ("numpy", "np", "scipy")

@@ -48,6 +48,7 @@ class CacheOnMethod(Rule):
     id = "PTO889"
     name = "cache-on-method"
     family = "memory"
+    most_stated = 0.4
     nodes = (ast.FunctionDef,)
     triggers = ("lru_cache", "cache")
     requires = ("functools",)

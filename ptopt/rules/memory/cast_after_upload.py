@@ -42,6 +42,7 @@ class CastAfterUpload(Rule):
     id = "PTO820"
     name = "cast-after-upload"
     family = "memory"
+    most_stated = 0.4
     nodes = (ast.Call,)
     calls = frozenset({"float"})
     requires = ("as_tensor", "from_numpy", "tensor")

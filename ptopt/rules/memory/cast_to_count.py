@@ -46,6 +46,7 @@ class CastToCount(Rule):
     id = "PTO818"
     name = "cast-to-count"
     family = "memory"
+    most_stated = 0.4
     nodes = (ast.Call,)
     calls = frozenset({"sum"})
     requires = ("float", "int", "long", "double")

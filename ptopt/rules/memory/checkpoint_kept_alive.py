@@ -54,6 +54,7 @@ class CheckpointKeptAlive(Rule):
     id = "PTO888"
     name = "checkpoint-kept-alive"
     family = "memory"
+    most_stated = 0.4
     nodes = (ast.Assign,)
     triggers = ("torch.load(", "load_file(")
     requires = ("load_state_dict",)

@@ -50,6 +50,7 @@ class CloneOfCopy(Rule):
     id = "PTO893"
     name = "clone-of-copy"
     family = "memory"
+    most_stated = 0.45
     nodes = (ast.Call,)
     calls = frozenset({"clone"})
     when_wrong = "`to` has nothing to copy"

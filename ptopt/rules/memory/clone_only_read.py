@@ -59,6 +59,7 @@ class CloneOnlyRead(Rule):
     id = "PTO885"
     name = "clone-only-read"
     family = "memory"
+    most_stated = 0.4
     nodes = (ast.Call,)
     calls = frozenset({"clone"})
     when_wrong = "the tensor is changed in place later"

@@ -55,6 +55,7 @@ class DeepcopyInHotCode(CallRule):
     id = "PTO824"
     name = "deepcopy-in-hot-code"
     family = "memory"
+    most_stated = 0.4
     functions = frozenset({"copy.deepcopy"})
     at_least = Often.UNKNOWN
     when_wrong = "the nested contents are changed in place afterwards"

@@ -65,6 +65,7 @@ class FactoryThenCast(Rule):
     id = "PTO819"
     name = "factory-then-cast"
     family = "memory"
+    most_stated = 0.4
     nodes = (ast.Call,)
     calls = frozenset({*_METHODS, "to", "type"})
     requires = ("zeros", "ones", "eye", "full", "empty")

@@ -46,6 +46,7 @@ class FilledTensorAsOperand(CallRule):
     id = "PTO881"
     name = "filled-tensor-as-operand"
     family = "memory"
+    most_stated = 0.35
     functions = frozenset(f"torch.{name}" for name in _VALUES)
     when_wrong = "the constant gives the result its shape or data type"
 

@@ -45,6 +45,7 @@ class HeldUntilReduced(Rule):
     id = "PTO816"
     name = "held-until-reduced"
     family = "memory"
+    most_stated = 0.4
     nodes = (ast.Call,)
     calls = frozenset({"sum", "stack"})
     when_wrong = "autograd records the results, so that they are kept anyway"

@@ -46,6 +46,7 @@ class HiddenStatesUnused(Rule):
     id = "PTO884"
     name = "hidden-states-unused"
     family = "memory"
+    most_stated = 0.45
     nodes = (ast.Call,)
     triggers = tuple(_WANTED)
     when_wrong = "the hidden states of all layers are read where this file does not show it"

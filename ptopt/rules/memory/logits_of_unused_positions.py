@@ -54,6 +54,7 @@ class LogitsOfUnusedPositions(Rule):
     id = "PTO883"
     name = "logits-of-unused-positions"
     family = "memory"
+    most_stated = 0.45
     triggers = ("[:", "[0")
     since: ClassVar[Mapping[str, str]] = {"transformers": "4.45"}
     nodes = (ast.Subscript,)

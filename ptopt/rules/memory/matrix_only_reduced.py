@@ -82,6 +82,7 @@ class MatrixOnlyReduced(Rule):
     id = "PTO886"
     name = "matrix-only-reduced"
     family = "memory"
+    most_stated = 0.35
     nodes = (ast.Call, ast.BinOp)
     triggers = ("cdist", "matmul", "topk", " @ ", "mm")
     when_wrong = "one side is short"

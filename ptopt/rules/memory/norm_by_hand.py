@@ -47,6 +47,7 @@ class NormByHand(Rule):
     name = "norm-by-hand"
     family = "memory"
     severity = Severity.MEDIUM
+    most_stated = 0.45
     nodes = (ast.Call,)
     calls = frozenset({"rsqrt", "sqrt"})
     requires = ("mean",)

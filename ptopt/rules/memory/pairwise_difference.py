@@ -45,6 +45,7 @@ class PairwiseDifference(Rule):
     name = "pairwise-difference"
     family = "memory"
     severity = Severity.MEDIUM
+    most_stated = 0.45
     nodes = (ast.BinOp,)
     triggers = ("unsqueeze(", "None")
     requires = ("sum", "norm", "mean")

@@ -52,6 +52,7 @@ class ParameterRebound(Rule):
     id = "PTO825"
     name = "parameter-rebound"
     family = "memory"
+    most_stated = 0.45
     nodes = (ast.Assign,)
     triggers = (".data",)
     when_wrong = "the old tensor must survive because something else refers to it"

@@ -60,6 +60,7 @@ class PretrainedInFullPrecision(Rule):
     id = "PTO891"
     name = "pretrained-in-full-precision"
     family = "memory"
+    most_stated = 0.35
     libraries = ("transformers", "diffusers")
     since: ClassVar[Mapping[str, str]] = {"transformers": "4.9"}
     nodes = (ast.Call,)

@@ -56,6 +56,7 @@ class ResultsKeptOnDevice(Rule):
     name = "results-kept-on-device"
     family = "memory"
     severity = Severity.MEDIUM
+    most_stated = 0.35
     nodes = (ast.Call,)
     calls = frozenset({"append"})
     requires = ("cat(", "stack(", "concat(")

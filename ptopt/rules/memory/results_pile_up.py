@@ -64,6 +64,7 @@ class ResultsPileUp(Rule):
     id = "PTO880"
     name = "results-pile-up"
     family = "memory"
+    most_stated = 0.35
     triggers = ("append(", "extend(", "] =", "+=", "for ")
     nodes = (ast.Call, ast.Assign, ast.AugAssign, ast.ListComp)
     when_wrong = "the results are small or few, or are used on the device at once"

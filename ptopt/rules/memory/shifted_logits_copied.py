@@ -50,6 +50,7 @@ class ShiftedLogitsCopied(Rule):
     name = "shifted-logits-copied"
     family = "memory"
     severity = Severity.MEDIUM
+    most_stated = 0.5
     nodes = (ast.Call,)
     calls = frozenset({"contiguous", "reshape"})
     when_wrong = "the vocabulary is small"

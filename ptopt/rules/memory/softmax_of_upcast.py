@@ -52,6 +52,7 @@ class SoftmaxOfUpcast(Rule):
     id = "PTO812"
     name = "softmax-of-upcast"
     family = "memory"
+    most_stated = 0.5
     nodes = (ast.Call,)
     calls = frozenset({"softmax", "log_softmax"})
     when_wrong = "the input is float32 already"

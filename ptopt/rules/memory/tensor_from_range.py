@@ -48,6 +48,7 @@ class TensorFromRange(Rule):
     id = "PTO826"
     name = "tensor-from-range"
     family = "memory"
+    most_stated = 0.45
     nodes = (ast.Call,)
     calls = frozenset(name.rpartition(".")[2] for name in _TYPES)
     requires = ("range(",)

@@ -55,6 +55,7 @@ class TensorThroughList(Rule):
     id = "PTO870"
     name = "tensor-through-list"
     family = "memory"
+    most_stated = 0.45
     nodes = (ast.Call,)
     calls = _MAKERS | {"stack", "cat"}
     when_wrong = "there are a few numbers only"

@@ -41,6 +41,7 @@ class WeightedSumInFull(Rule):
     id = "PTO827"
     name = "weighted-sum-in-full"
     family = "memory"
+    most_stated = 0.4
     nodes = (ast.BinOp,)
     triggers = ("unsqueeze(", "None")
     requires = ("sum(",)

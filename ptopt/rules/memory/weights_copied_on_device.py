@@ -42,6 +42,7 @@ class WeightsCopiedOnDevice(Rule):
     id = "PTO887"
     name = "weights-copied-on-device"
     family = "memory"
+    most_stated = 0.4
     nodes = (ast.Call, ast.DictComp)
     triggers = ("state_dict",)
     when_wrong = "the model is on the host or small"

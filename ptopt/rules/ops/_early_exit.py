@@ -89,6 +89,11 @@ def needed_only_behind(node: ast.If, file: SourceFile) -> Early | None:
     )
 
 
+def is_taken_often(node: ast.If) -> bool:
+    """Does a counter decide whether the code leaves here?"""
+    return not node.orelse and isinstance(node.body[-1], _EXITS) and any(map(_asks_counter, walk(node.test)))
+
+
 def _perhaps_unneeded(before: list[ast.stmt], node: ast.If) -> list[ast.stmt]:
     """The assignments whose names the exit does not read: only of these it is found out what they run."""
     needed = set(_names(node.test, ast.Load))

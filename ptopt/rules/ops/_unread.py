@@ -6,7 +6,7 @@ import ast
 from bisect import bisect_right
 
 from ptopt.rules.base import SourceFile
-from ptopt.source.index import FunctionNode
+from ptopt.source.index import FunctionNode, walk
 from ptopt.source.liveness import Assigned, assigned_names
 
 _EXITS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
@@ -14,12 +14,21 @@ _BLOCKS = ("body", "orelse", "finalbody")
 
 
 def all_are_read(function: FunctionNode, file: SourceFile) -> bool:
-    """Does each assignment of the function give a name a value that a later line reads?
+    """Does each assignment of the function that computes something give a name a value that a later line reads?
 
     Each such line is an assignment further down, of which the same holds, or none; so the last of them is none, and all
     matter. False where it takes the liveness of the names to tell.
     """
-    return all(_is_read(statement, function, file) for statement in file.once(assignments).get(function, ()))
+    return all(
+        _is_read(statement, function, file) or _computes_nothing(statement)
+        for statement in file.once(assignments).get(function, ())
+    )
+
+
+def _computes_nothing(statement: Assigned) -> bool:
+    """`loss = None`: neither does it run anything, nor is anything computed for it."""
+    value = statement.value
+    return value is None or not any(isinstance(node, ast.Name) for node in walk(value))
 
 
 def assignments(file: SourceFile) -> dict[FunctionNode, list[Assigned]]:
@@ -48,14 +57,30 @@ def _is_read_below(
         return False
     bindings = file.bindings.of(function, name)
     again = bisect_right(bindings, end, key=lambda binding: binding.line)
-    if again < len(bindings) and bindings[again].line < loads[place].lineno:
-        return False
+    first = loads[place].lineno
+    while again < len(bindings) and bindings[again].line < first:
+        if not _is_passed_by(statement, bindings[again].node, loads[place], file):
+            return False
+        again += 1
     return _leads_to(statement, loads[place], file)
+
+
+def _is_passed_by(statement: ast.stmt, node: ast.AST, load: ast.Name, file: SourceFile) -> bool:
+    """Does a way from the statement to the read, both outside of a branch that the node stands in, pass by that branch?"""
+    around = file.index.above(statement)
+    for ancestor, child in file.index.ancestors(node):
+        if ancestor in around:
+            if not isinstance(ancestor, ast.If):
+                return False
+            return around[ancestor] in ancestor.body and child in ancestor.orelse
+        if isinstance(ancestor, ast.If) and not ancestor.orelse and child in ancestor.body:
+            return not file.index.within(load, ancestor)
+    return False
 
 
 def _leads_to(statement: ast.stmt, load: ast.Name, file: SourceFile) -> bool:
     """Does the code go on to the read, in the block of the statement or in one around it?"""
-    above = dict(file.index.ancestors(load))
+    above = file.index.above(load)
     node: ast.AST = statement
     while (parent := file.index.parent(node)) is not None:
         block = next(

@@ -57,6 +57,7 @@ class ActivationBeforeArgmax(Rule):
     id = "PTO472"
     name = "activation-before-argmax"
     family = "ops"
+    most_stated = 0.5
     nodes = (ast.Call,)
     calls = frozenset({*_ORDERED, *(name.rpartition(".")[2] for name in _CLASSES)})
     when_wrong = "the probabilities are needed for something else as well"

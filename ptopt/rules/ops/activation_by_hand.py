@@ -47,6 +47,7 @@ class ActivationByHand(Rule):
     id = "PTO466"
     name = "activation-by-hand"
     family = "ops"
+    most_stated = 0.4
     partly: ClassVar[frozenset[str]] = frozenset({'approximate="tanh"', "hardswish", "mish", "silu"})
     nodes = (ast.BinOp, ast.Call)
     requires = ("sigmoid", "softplus", "exp(", "tanh(", "erf(")

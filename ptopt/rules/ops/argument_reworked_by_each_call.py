@@ -50,6 +50,7 @@ class ArgumentReworkedByEachCall(Rule):
     id = "PTO484"
     name = "argument-reworked-by-each-call"
     family = "ops"
+    most_stated = 0.45
     nodes = FUNCTIONS
     triggers = ("def ",)
     when_wrong = "the code is compiled"

@@ -59,6 +59,7 @@ class ArrayFromComprehension(Rule):
     name = "array-from-comprehension"
     family = "ops"
     severity = Severity.LOW
+    most_stated = 0.4
     libraries = (*Rule.libraries, "numpy")
     triggers = (
         "array(",

@@ -57,6 +57,7 @@ class BatchOfOne(Rule):
     name = "batch-of-one"
     family = "ops"
     severity = Severity.MEDIUM
+    most_stated = 0.4
     triggers = ("unsqueeze(", "None", "stack(", "generate(")
     nodes = (ast.For, ast.ListComp)
     when_wrong = "the samples differ in size, or arrive one by one"

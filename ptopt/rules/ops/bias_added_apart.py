@@ -45,6 +45,7 @@ class BiasAddedApart(Rule):
     id = "PTO488"
     name = "bias-added-apart"
     family = "ops"
+    most_stated = 0.4
     nodes = (ast.BinOp, ast.AugAssign)
     triggers = ("bias", "matmul", "mm", "linear")
     when_wrong = "the code is compiled, or the bias is not a vector over the last dimension"

@@ -62,6 +62,7 @@ class ComputedForReport(Rule):
     id = "PTO448"
     name = "computed-for-report"
     family = "ops"
+    most_stated = 0.45
     triggers = ("if ",)
     nodes = (ast.Assign,)
     when_wrong = "the call has an effect of its own"

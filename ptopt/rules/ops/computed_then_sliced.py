@@ -57,6 +57,7 @@ class ComputedThenSliced(Rule):
     id = "PTO456"
     name = "computed-then-sliced"
     family = "ops"
+    most_stated = 0.45
     triggers = ("[",)
     nodes = (ast.Call,)
     when_wrong = "the operation mixes the rows"

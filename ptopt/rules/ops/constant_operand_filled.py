@@ -55,6 +55,7 @@ class ConstantOperandFilled(Rule):
     id = "PTO464"
     name = "constant-operand-filled"
     family = "ops"
+    most_stated = 0.35
     nodes = (ast.Call, ast.BinOp)
     requires = ("zeros", "ones", "full")
     when_wrong = "the tensors are small"

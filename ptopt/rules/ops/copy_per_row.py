@@ -52,6 +52,7 @@ class CopyPerRow(Rule):
     name = "copy-per-row"
     family = "ops"
     severity = Severity.MEDIUM
+    most_stated = 0.45
     triggers = ("cpu(", "tolist(", "numpy(")
     nodes = (ast.Call,)
     calls = frozenset({"cpu", "tolist", "numpy"})

@@ -45,6 +45,7 @@ class CountToTestAny(Rule):
     id = "PTO476"
     name = "count-to-test-any"
     family = "ops"
+    most_stated = 0.45
     partly: ClassVar[frozenset[str]] = frozenset({"torch.count_nonzero"})
     nodes = (ast.Call,)
     calls = frozenset({"nonzero", "argwhere", "masked_select", "sum"})

@@ -50,6 +50,7 @@ class CountedOneByOne(Rule):
     id = "PTO460"
     name = "counted-one-by-one"
     family = "ops"
+    most_stated = 0.45
     nodes = (ast.AugAssign,)
     requires = ("zeros", "ones", "full", "empty")
     when_wrong = "the loop runs a few times"

@@ -46,6 +46,7 @@ class DecompositionInFull(Rule):
     id = "PTO468"
     name = "decomposition-in-full"
     family = "ops"
+    most_stated = 0.45
     partly: ClassVar[frozenset[str]] = frozenset(
         {"torch.linalg.eigvals", "torch.linalg.eigvalsh", "torch.linalg.svdvals", "torch.svd_lowrank"}
     )

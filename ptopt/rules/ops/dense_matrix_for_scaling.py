@@ -45,6 +45,7 @@ class DenseMatrixForScaling(Rule):
     id = "PTO478"
     name = "dense-matrix-for-scaling"
     family = "ops"
+    most_stated = 0.45
     triggers = ("diag", "ones", "eye")
     nodes = (ast.BinOp, ast.Call)
     calls = frozenset({"matmul", "mm", "bmm"})

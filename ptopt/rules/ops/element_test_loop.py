@@ -57,6 +57,7 @@ class ElementTestLoop(Rule):
     name = "element-test-loop"
     family = "ops"
     severity = Severity.MEDIUM
+    most_stated = 0.45
     libraries = (*Rule.libraries, "numpy")
     triggers = ("for ", "while ")
     nodes = (ast.For, ast.While)

@@ -63,6 +63,7 @@ class ExpensiveObjectRebuilt(Rule):
     id = "PTO459"
     name = "expensive-object-rebuilt"
     family = "ops"
+    most_stated = 0.5
     nodes = (ast.Call,)
     calls = frozenset(n.rpartition(".")[2] for n in _LOADS | _TABLES | _ASKS)
     when_wrong = "the call is cached behind its name"

@@ -44,6 +44,7 @@ class IndexByPythonList(Rule):
     id = "PTO481"
     name = "index-by-python-list"
     family = "ops"
+    most_stated = 0.45
     nodes = (ast.Subscript,)
     triggers = ("]]", "],")  # a list ends inside the brackets
     when_wrong = "the tensor lies on the CPU, or a copy is wanted"

@@ -66,6 +66,7 @@ class InvariantComputeInLoop(Rule):
     id = "PTO473"
     name = "invariant-compute-in-loop"
     family = "ops"
+    most_stated = 0.45
     requires = ("for ", "while ")
     nodes = (ast.Module,)
     when_wrong = "the call draws random numbers, or something that the loop calls changes an operand"

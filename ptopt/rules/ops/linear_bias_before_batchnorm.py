@@ -77,6 +77,7 @@ class LinearBiasBeforeBatchnorm(Rule):
     name = "linear-bias-before-batchnorm"
     family = "ops"
     severity = Severity.LOW
+    most_stated = 0.6
     triggers = ("BatchNorm", "batch_norm", "batchnorm")
     nodes = (ast.Call,)
     calls = frozenset(_BIASED)

@@ -55,6 +55,7 @@ class ListSearchedInLoop(Rule):
     id = "PTO453"
     name = "list-searched-in-loop"
     family = "ops"
+    most_stated = 0.35
     nodes = (ast.Compare, ast.Call)
     calls = frozenset({"index", "count"})
     when_wrong = "the list holds a few elements"

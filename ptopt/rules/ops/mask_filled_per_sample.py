@@ -52,6 +52,7 @@ class MaskFilledPerSample(Rule):
     id = "PTO420"
     name = "mask-filled-per-sample"
     family = "ops"
+    most_stated = 0.4
     nodes = (ast.For,)
     requires = tuple(sorted(_FILLED))
     when_wrong = "there are a few rows"

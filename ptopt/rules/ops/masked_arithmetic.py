@@ -46,6 +46,7 @@ class MaskedArithmetic(Rule):
     id = "PTO480"
     name = "masked-arithmetic"
     family = "ops"
+    most_stated = 0.5
     requires = ("1", "1.0")
     nodes = (ast.BinOp,)
     when_wrong = "the mask blends with values between 0 and 1"

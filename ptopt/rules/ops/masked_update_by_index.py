@@ -46,6 +46,7 @@ class MaskedUpdateByIndex(Rule):
     id = "PTO479"
     name = "masked-update-by-index"
     family = "ops"
+    most_stated = 0.45
     nodes = (ast.Subscript,)
     triggers = ("[",)
     when_wrong = "the mask is sparse and the work under it expensive"

@@ -55,6 +55,7 @@ class ModelWalkedInLoop(Rule):
     id = "PTO452"
     name = "model-walked-in-loop"
     family = "ops"
+    most_stated = 0.4
     nodes = (ast.Call,)
     calls = _WALKS
     when_wrong = "the loop adds or replaces submodules or parameters"

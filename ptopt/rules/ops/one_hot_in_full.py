@@ -48,6 +48,7 @@ class OneHotInFull(Rule):
     id = "PTO482"
     name = "one-hot-in-full"
     family = "ops"
+    most_stated = 0.5
     nodes = (ast.Call,)
     calls = frozenset({"one_hot"})
     when_wrong = "there are few classes"

@@ -55,6 +55,7 @@ class PerSampleLoop(Rule):
     id = "PTO461"
     name = "per-sample-loop"
     family = "ops"
+    most_stated = 0.4
     triggers = ("for ",)
     partly: ClassVar[frozenset[str]] = frozenset({"torch.vmap"})
     nodes = (ast.For, ast.ListComp, ast.GeneratorExp)

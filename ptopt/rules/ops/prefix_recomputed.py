@@ -73,6 +73,7 @@ class PrefixRecomputed(Rule):
     id = "PTO457"
     name = "prefix-recomputed"
     family = "ops"
+    most_stated = 0.4
     nodes = (ast.Assign,)
     requires = ("cat(", "concat(", "append(", "hstack(")
     when_wrong = "the network is not causal, or keeps a cache of its own"

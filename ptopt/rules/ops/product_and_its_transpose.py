@@ -44,6 +44,7 @@ class ProductAndItsTranspose(Rule):
     id = "PTO471"
     name = "product-and-its-transpose"
     family = "ops"
+    most_stated = 0.6
     triggers = ("matmul", "mm", " @ ")
     requires = ("t()", "T", "transpose", "mT")
     nodes = FUNCTIONS

@@ -48,6 +48,7 @@ class RepeatPassedOn(CallRule):
     id = "PTO486"
     name = "repeat-passed-on"
     family = "ops"
+    most_stated = 0.4
     methods = frozenset({"repeat"})
     at_least = Often.EVALUATION
     when_wrong = "the copies are written to, or viewed across the repeated dimension"

@@ -48,6 +48,7 @@ class RepeatedBeforeModule(Rule):
     id = "PTO462"
     name = "repeated-before-module"
     family = "ops"
+    most_stated = 0.4
     nodes = (ast.Call,)
     requires = ("repeat", "expand", "tile", "cat(")
     when_wrong = "the network draws random numbers, or mixes the samples of a batch"

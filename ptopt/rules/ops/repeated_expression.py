@@ -57,6 +57,7 @@ class RepeatedExpression(Rule):
     id = "PTO470"
     name = "repeated-expression"
     family = "ops"
+    most_stated = 0.45
     nodes = FUNCTIONS
     triggers = ("def ",)
     when_wrong = "the two calls are meant to draw different random numbers, or the function is compiled"

@@ -51,6 +51,7 @@ class ResultOverwritten(Rule):
     id = "PTO469"
     name = "result-overwritten"
     family = "ops"
+    most_stated = 0.6
     triggers = ("if ",)
     nodes = (ast.Assign,)
     when_wrong = "the branch is hardly ever taken"

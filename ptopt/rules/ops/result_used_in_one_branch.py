@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, quote
-from ptopt.rules.ops._early_exit import Early, needed_only_behind
+from ptopt.rules.ops._early_exit import Early, is_taken_often, needed_only_behind
 from ptopt.rules.ops._pure import changes, costly, is_module_call, is_pure, nested_functions, reads
 from ptopt.rules.ops._wasted import is_only_work, runs_for_effect, works_in
 from ptopt.source.frequency import Often
@@ -140,6 +140,9 @@ class ResultUsedInOneBranch(Rule):
             """
         ),
     )
+
+    def may_be_sure(self, file: SourceFile) -> bool:
+        return any(map(is_taken_often, file.index.of_type(ast.If)))
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         weights: dict[ast.Assign, int] = {}

@@ -50,6 +50,7 @@ class ScanRepeatedInLoop(Rule):
     id = "PTO451"
     name = "scan-repeated-in-loop"
     family = "ops"
+    most_stated = 0.4
     nodes = (ast.Call,)
     calls = _BUILTINS | _NUMPY | _COPIES | {"Counter", "tolist"}
     when_wrong = "the loop changes the collection in a way that cannot be seen from here"

@@ -57,6 +57,7 @@ class SelectionPerValue(Rule):
     id = "PTO455"
     name = "selection-per-value"
     family = "ops"
+    most_stated = 0.4
     partly: ClassVar[frozenset[str]] = frozenset({"scatter_reduce"})
     nodes = (ast.For, ast.ListComp, ast.DictComp, ast.GeneratorExp)
     requires = ("==", "eq(")

@@ -51,6 +51,7 @@ class SigmoidBeforeThreshold(Rule):
     id = "PTO487"
     name = "sigmoid-before-threshold"
     family = "ops"
+    most_stated = 0.4
     nodes = (ast.Call,)
     calls = frozenset({*_AT, *(name.rpartition(".")[2] for name in _CLASSES)})
     when_wrong = "the probabilities are needed elsewhere"

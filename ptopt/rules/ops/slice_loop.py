@@ -55,6 +55,7 @@ class SliceLoop(Rule):
     name = "slice-loop"
     family = "ops"
     severity = Severity.MEDIUM
+    most_stated = 0.45
     triggers = ("for ",)
     partly: ClassVar[frozenset[str]] = frozenset({"torch.vmap"})
     nodes = (ast.For, ast.ListComp, ast.GeneratorExp)

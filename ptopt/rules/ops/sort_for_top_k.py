@@ -40,6 +40,7 @@ class SortForTopK(Rule):
     id = "PTO475"
     name = "sort-for-top-k"
     family = "ops"
+    most_stated = 0.45
     nodes = (ast.Call,)
     calls = frozenset({"sort", "argsort"})
     when_wrong = "`k` is close to the number of entries"

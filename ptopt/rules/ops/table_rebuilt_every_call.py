@@ -63,6 +63,7 @@ class TableRebuiltEveryCall(Rule):
     id = "PTO474"
     name = "table-rebuilt-every-call"
     family = "ops"
+    most_stated = 0.45
     partly: ClassVar[frozenset[str]] = frozenset({"persistent=False"})
     nodes = (ast.Call,)
     calls = _FACTORIES

@@ -56,6 +56,7 @@ class TableRebuiltInLoop(Rule):
     name = "table-rebuilt-in-loop"
     family = "ops"
     severity = Severity.LOW
+    most_stated = 0.4
     triggers = tuple(f"{name}(" for name in sorted(_TABLES))
     nodes = (ast.Call,)
     calls = _TABLES

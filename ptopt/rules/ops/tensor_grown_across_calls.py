@@ -50,6 +50,7 @@ class TensorGrownAcrossCalls(Rule):
     name = "tensor-grown-across-calls"
     family = "ops"
     severity = Severity.MEDIUM
+    most_stated = 0.5
     triggers = ("cat(", "concat(", "concatenate(", "hstack(", "vstack(", "append(")
     requires = ("self",)
     nodes = (ast.Assign,)

@@ -41,6 +41,7 @@ class WeightRowsByIndex(Rule):
     id = "PTO485"
     name = "weight-rows-by-index"
     family = "ops"
+    most_stated = 0.35
     requires = ("Parameter",)
     nodes = (ast.Subscript,)
     when_wrong = "the index is a mask, or no gradient is wanted"

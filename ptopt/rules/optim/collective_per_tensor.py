@@ -64,6 +64,7 @@ class CollectivePerTensor(Rule):
     name = "collective-per-tensor"
     family = "optim"
     severity = Severity.MEDIUM
+    most_stated = 0.45
     triggers = tuple(f"{name}(" for name in sorted(_COLLECTIVES))
     nodes = (ast.Call,)
     calls = _COLLECTIVES

@@ -54,6 +54,7 @@ class FindUnusedParameters(Rule):
     name = "find-unused-parameters"
     family = "optim"
     severity = Severity.LOW
+    most_stated = 0.45
     triggers = ("find_unused_parameters",)
     nodes = (ast.Call,)
     when_wrong = "some parameters really get no gradient on some steps"

@@ -43,6 +43,7 @@ class GradientsZeroedByHand(Rule):
     name = "gradients-zeroed-by-hand"
     family = "optim"
     severity = Severity.LOW
+    most_stated = 0.45
     triggers = ("zero_", "fill_")
     requires = ("grad",)
     nodes = (ast.Call,)

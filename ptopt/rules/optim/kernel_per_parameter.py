@@ -61,6 +61,7 @@ class KernelPerParameter(Rule):
     family = "optim"
     since: ClassVar[Mapping[str, str]] = {"torch": "2.1"}
     severity = Severity.LOW
+    most_stated = 0.4
     triggers = ("param", "grad", "state_dict")
     requires = tuple(f"{name}(" for name in (*_FOREACH, "norm"))
     partly: ClassVar[frozenset[str]] = frozenset({"get_total_norm"})

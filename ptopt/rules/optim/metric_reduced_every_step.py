@@ -73,6 +73,7 @@ class MetricReducedEveryStep(Rule):
     name = "metric-reduced-every-step"
     family = "optim"
     severity = Severity.MEDIUM
+    most_stated = 0.4
     triggers = tuple(f"{name}(" for name in sorted(_CALLS))
     nodes = (ast.Call,)
     calls = _CALLS

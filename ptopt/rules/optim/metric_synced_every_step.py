@@ -42,6 +42,7 @@ class MetricSyncedEveryStep(Rule):
     name = "metric-synced-every-step"
     family = "optim"
     severity = Severity.LOW
+    most_stated = 0.45
     libraries: ClassVar[tuple[str, ...]] = ("lightning",)
     triggers = ("sync_dist",)
     nodes = (ast.Call,)

@@ -74,6 +74,7 @@ class OptimizerNotFused(Rule):
     name = "optimizer-not-fused"
     family = "optim"
     severity = Severity.LOW
+    most_stated = 0.6
     triggers = ("AdamW(", "Adam(")
     nodes = (ast.Call,)
     since: ClassVar[Mapping[str, str]] = {"torch": "2.4"}

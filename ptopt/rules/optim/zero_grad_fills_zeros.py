@@ -53,6 +53,7 @@ class ZeroGradFillsZeros(Rule):
     name = "zero-grad-fills-zeros"
     family = "optim"
     severity = Severity.LOW
+    most_stated = 0.5
     triggers = ("zero_grad",)
     nodes = (ast.Call,)
     calls = frozenset({"zero_grad"})

@@ -65,6 +65,7 @@ class FullPrecisionTraining(Rule):
     name = "full-precision-training"
     family = "precision"
     severity = Severity.HIGH
+    most_stated = 0.45
     triggers = ("cuda", "device", "gpu")
     since: ClassVar[Mapping[str, str]] = {"torch": "1.10"}
     partly: ClassVar[frozenset[str]] = frozenset({"set_float32_matmul_precision"})

@@ -57,6 +57,7 @@ class TrainerInFullPrecision(Rule):
     name = "trainer-in-full-precision"
     family = "precision"
     severity = Severity.HIGH
+    most_stated = 0.45
     libraries: ClassVar[tuple[str, ...]] = ("torch", "lightning", "transformers")
     triggers = ("TrainingArguments(", "Trainer(")
     partly: ClassVar[frozenset[str]] = frozenset({"bf16-mixed", "bf16=True", 'precision="bf16"'})

@@ -11,6 +11,7 @@ class BatchedMapRemoved(Regression):
 
     id = "PTO967"
     name = "batched-map-removed"
+    most_stated = 0.5
     triggers = (".map(", ".filter(")
     measure = re.compile(
         r"\bbatched\s*=\s*True|\bnum_proc\s*=\s*(?!None|1\b)\w+|\bn_jobs\s*=\s*(?!1\b|None)[\w-]+"

@@ -11,6 +11,7 @@ class CacheRemoved(Regression):
 
     id = "PTO965"
     name = "cache-removed"
+    most_stated = 0.45
     triggers = ("def",)
     measure = re.compile(r"@(functools\.)?(lru_cache|cache|cached_property|cachedmethod)\b|@cached\(")
     still = re.compile(r"cache")

@@ -11,6 +11,7 @@ class ChannelsLastRemoved(Regression):
 
     id = "PTO964"
     name = "channels-last-removed"
+    most_stated = 0.5
     triggers = (".to(", ".cuda(", "contiguous")
     measure = re.compile(r"(\.to\()?memory_format\s*=\s*torch\.channels_last(_3d)?")
     still = re.compile(r"channels_last")

@@ -11,6 +11,7 @@ class CheckpointingRemoved(Regression):
 
     id = "PTO962"
     name = "checkpointing-removed"
+    most_stated = 0.4
     triggers = ("forward", "model", "block")
     measure = re.compile(
         r"gradient_checkpointing_enable\(|\bcheckpoint(_sequential)?\(\s*\w+[\w.]*\s*,|gradient_checkpointing\s*=\s*True|use_checkpoint\s*=\s*True|use_reentrant"

@@ -11,6 +11,7 @@ class CompileRemoved(Regression):
 
     id = "PTO958"
     name = "compile-removed"
+    most_stated = 0.35
     triggers = ("def",)
     measure = re.compile(r"torch\.compile\b|\bcompile_model\(|torch\.jit\.(script|trace)\b|\.compile\(")
     still = re.compile(r"compile|torch\.jit")

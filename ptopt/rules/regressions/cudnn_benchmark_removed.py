@@ -11,6 +11,7 @@ class CudnnBenchmarkRemoved(Regression):
 
     id = "PTO960"
     name = "cudnn-benchmark-removed"
+    most_stated = 0.4
     triggers = ("torch.",)
     measure = re.compile(
         r"cudnn\.benchmark\s*=\s*True|set_float32_matmul_precision\([\"'](high|medium)|allow_tf32\s*=\s*True"

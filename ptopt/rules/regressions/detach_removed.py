@@ -11,6 +11,7 @@ class DetachRemoved(Regression):
 
     id = "PTO963"
     name = "detach-removed"
+    most_stated = 0.5
     triggers = ("append", "loss", "self")
     measure = re.compile(r"\.(detach|item)\(\)|\.data\b(?!\.| import)")
     still = re.compile(r"\.(detach|item|cpu|tolist|numpy)\(")

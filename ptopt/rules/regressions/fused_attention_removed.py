@@ -12,6 +12,7 @@ class FusedAttentionRemoved(Regression):
     id = "PTO954"
     name = "fused-attention-removed"
     severity = Severity.HIGH
+    most_stated = 0.5
     triggers = ("softmax", "attn_implementation", "einsum")
     measure = re.compile(
         r"scaled_dot_product_attention|flash_attn\w*|memory_efficient_attention|attn_implementation\s*=\s*[\"'](sdpa|flash\w*)|F\.sdpa"

@@ -11,6 +11,7 @@ class FusedOptimizerRemoved(Regression):
 
     id = "PTO961"
     name = "fused-optimizer-removed"
+    most_stated = 0.5
     triggers = ("Adam", "SGD", "optim")
     measure = re.compile(
         r"\b(fused|foreach)\s*=\s*(?!False|None)\w+|FusedAdam|FusedLAMB|[\"']fused[\"']\s*:\s*True"

@@ -11,6 +11,7 @@ class NoSyncRemoved(Regression):
 
     id = "PTO955"
     name = "no-sync-removed"
+    most_stated = 0.55
     triggers = ("backward",)
     measure = re.compile(r"\bno_sync\b|require_backward_grad_sync\s*=|set_requires_gradient_sync\(")
     work = re.compile(r"backward\(")

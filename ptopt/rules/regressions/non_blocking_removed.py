@@ -11,6 +11,7 @@ class NonBlockingRemoved(Regression):
 
     id = "PTO953"
     name = "non-blocking-removed"
+    most_stated = 0.5
     triggers = (".to(", ".cuda(", "copy_(")
     measure = re.compile(r"non_blocking\s*=\s*(?!False)\w+")
     work = re.compile(r"\.to\(|\.cuda\(|copy_\(|\.cpu\(")

@@ -11,6 +11,7 @@ class PersistentWorkersRemoved(Regression):
 
     id = "PTO957"
     name = "persistent-workers-removed"
+    most_stated = 0.5
     triggers = ("num_workers",)
     measure = re.compile(
         r"persistent_workers\s*=\s*(?!False)\w+|[\"']persistent_workers[\"']\s*:\s*(?!False)\w"

@@ -11,6 +11,7 @@ class SetToNoneRemoved(Regression):
 
     id = "PTO966"
     name = "set-to-none-removed"
+    most_stated = 0.5
     triggers = ("zero_grad",)
     measure = re.compile(r"set_to_none\s*=\s*True|\.grad\s*=\s*None")
     work = re.compile(r"zero_grad\(")

@@ -10,7 +10,7 @@ from ptopt.source.calls import last_name
 from ptopt.source.index import FunctionNode
 
 # `@app.post(...)`, `@router.websocket(...)`, `@routes.get(...)`: a method of HTTP of an application or a router.
-_METHODS = frozenset(
+METHODS = frozenset(
     "get post put patch delete head options route api_route websocket websocket_route middleware view endpoint".split()
 )
 _ROUTER = re.compile(r"(^|_)(app|api|application|server|routers?|routes|blueprint|bp|sio)(_|$)|router$", re.I)
@@ -25,11 +25,7 @@ def endpoint_decorator(function: FunctionNode) -> str:
     """The text of the decorator that makes it the handler of a route, or ""."""
     for decorator in function.decorator_list:
         func = decorator.func if isinstance(decorator, ast.Call) else decorator
-        if (
-            isinstance(func, ast.Attribute)
-            and func.attr in _METHODS
-            and _ROUTER.search(last_name(func.value))
-        ):
+        if isinstance(func, ast.Attribute) and func.attr in METHODS and _ROUTER.search(last_name(func.value)):
             return f"@{ast.unparse(func)}"
     return ""
 

@@ -6,7 +6,7 @@ import ast
 import re
 
 from ptopt.rules.base import SourceFile
-from ptopt.rules.shared.endpoints import endpoint_decorator
+from ptopt.rules.shared.endpoints import METHODS, endpoint_decorator
 from ptopt.source.calls import called_name, last_name
 from ptopt.source.index import FunctionNode
 
@@ -29,6 +29,15 @@ _EVENTS = frozenset(
     "click submit change upload select input release stop_recording stream then success".split()
 )
 _INTERFACES = frozenset({"Interface", "ChatInterface"})
+
+
+# Texts of which a file with a function for each request or sample, or with a loop, holds one, unless it has a `ROUTE`.
+REPEATED = (
+    *(start + word for start in (b"\n", b"\n ", b"  ", b"\t") for word in (b"for ", b"for(", b"while")), b"async for",
+    b"Pipeline", b"Operator", b"Metric", b"Predictor", b"Handler", b"kserve", b"LitAPI", b"TritonPythonModel", b"gradio",
+    b"__getitem", b"collate", b"COLLATE", b"Collate", b"Dataset",
+)  # fmt: skip
+ROUTE = re.compile(rb"@\s*[\w.]+\.\s*(?:%s)\b" % b"|".join(name.encode() for name in sorted(METHODS)))
 
 
 def request_words(function: FunctionNode, file: SourceFile) -> str:

@@ -9,6 +9,7 @@ from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile, quote
 from ptopt.rules.shared.places import often_place
 from ptopt.rules.sync._reads import beside, wait_facts
 from ptopt.rules.sync.tensor_asked_first import flag_first
+from ptopt.source.context import STEP_WORDS
 from ptopt.source.index import walk
 
 _NAN_CHECK = re.compile(r"isnan|isinf|isfinite|nan", re.I)
@@ -62,6 +63,7 @@ class BranchOnTensor(Rule):
     family = "sync"
     severity = Severity.MEDIUM
     triggers = ("if ", "while ", "assert ")
+    sure_triggers = STEP_WORDS
     partly: ClassVar[frozenset[str]] = frozenset({"torch._assert_async", "torch.nan_to_num"})
     nodes = (ast.If, ast.While, ast.Assert, ast.IfExp)
     when_wrong = "the branch saves more work than the wait costs, or training runs on the CPU"

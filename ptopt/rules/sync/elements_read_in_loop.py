@@ -46,6 +46,7 @@ class ElementsReadInLoop(Rule):
     id = "PTO132"
     name = "elements-read-in-loop"
     family = "sync"
+    most_stated = 0.6
     nodes = (ast.For, ast.comprehension)
     triggers = ("for ",)
     when_wrong = "the tensor lies on the CPU and is short"

@@ -11,7 +11,7 @@ from ptopt.rules.shared.flow import value_of
 from ptopt.rules.shared.places import often_place
 from ptopt.rules.sync._reads import beside, picks_element, small_gain, tensor_of_copy, wait_facts
 from ptopt.source.calls import called_name
-from ptopt.source.context import Step
+from ptopt.source.context import STEP_WORDS, Step
 from ptopt.source.uses import COMPUTED, HOST, PASSED, REDUCED, RETURNED, STORED
 
 _ASSIGNS = re.compile(r"linear_sum_assignment|linear_assignment|lapjv|munkres|hungarian", re.I)
@@ -66,6 +66,7 @@ class HostCopyEveryStep(Rule):
     family = "sync"
     severity = Severity.LOW
     triggers = (".cpu()", ".numpy()", ".tolist()")
+    sure_triggers = STEP_WORDS
     nodes = (ast.Call,)
     calls = frozenset({"cpu", "numpy", "tolist", "to"})
     when_wrong = (

@@ -27,7 +27,7 @@ from ptopt.rules.sync._reads import (
     wait_facts,
 )
 from ptopt.rules.sync.tensor_logged_every_step import shown_each_step
-from ptopt.source.context import Step
+from ptopt.source.context import STEP_WORDS, Step
 from ptopt.source.file import remembered
 from ptopt.source.index import FunctionNode, own_nodes, walk
 from ptopt.source.uses import COMPARED, IGNORED, PASSED, REPORTED, RETURNED, STORED
@@ -89,6 +89,7 @@ class ItemEveryStep(Rule):
     family = "sync"
     severity = Severity.LOW
     triggers = (".item()", "float(", "int(", ".get_scale()")
+    sure_triggers = STEP_WORDS
     nodes = (ast.Call,)
     calls = frozenset({"item", "int", "float", "get_scale"})
     when_wrong = "the value is needed on every step (a NaN stop, an environment), or training runs on the CPU"

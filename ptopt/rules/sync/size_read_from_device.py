@@ -68,6 +68,7 @@ class SizeReadFromDevice(Rule):
     id = "PTO130"
     name = "size-read-from-device"
     family = "sync"
+    most_stated = 0.4
     nodes = (ast.Call, ast.Subscript)
     calls = frozenset({*_SHAPED, "masked_select", "where"})
     when_wrong = "the selection saves more work than the wait costs, or the code runs on the CPU"

@@ -8,6 +8,7 @@ from ptopt.rules.base import Fix, Invalid, Problem, Rule, Safety, Severity, Sour
 from ptopt.rules.shared.places import often_place
 from ptopt.rules.shared.removal import remove_statement
 from ptopt.rules.sync._reads import small_gain
+from ptopt.source.context import STEP_WORDS
 from ptopt.source.file import remembered
 
 _WAITS = {
@@ -72,6 +73,7 @@ class SynchronizeEveryStep(Rule):
     family = "sync"
     severity = Severity.LOW
     triggers = ("synchronize(", "barrier(", "wait_for_everyone(")
+    sure_triggers = STEP_WORDS
     nodes = (ast.Call,)
     calls = frozenset({"synchronize", "barrier", "wait_for_everyone"})
     when_wrong = "the step is timed, or memory is shared with another stream or process"

@@ -3,6 +3,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from types import NoneType
 
 from ptopt.rules.base import TEXTBOOK, Invalid, Problem, Rule, SourceFile, quote
 from ptopt.rules.shared.places import often_place
@@ -139,6 +140,16 @@ class TensorAsPythonNumber(Rule):
         ),
     )
 
+    def may_be_sure(self, file: SourceFile) -> bool:
+        """Only of an element that bounds a slice in a network."""
+        return any(
+            not isinstance(bound, (ast.Constant, NoneType))
+            and _element_of(bound, file, known=False) is not None
+            for part in file.index.of_type(ast.Slice)
+            if file.index.class_of(part) is not None
+            for bound in (part.lower, part.upper)
+        )
+
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         tensor, needs = _asked(node, file)
         place = often_place(tensor, file) if tensor is not None else None
@@ -223,20 +234,23 @@ def _in_network(node: ast.AST, file: SourceFile) -> bool:
     return not few and file.frequencies.of_function(function).often >= Often.STEP
 
 
-def _element_of(bound: ast.expr, file: SourceFile, depth: int = 3) -> ast.expr | None:
-    """`ends` where the bound comes from `ends[i]` or `ends[i].sum()`, and a loop or comprehension around it counts `i`."""
+def _element_of(bound: ast.expr, file: SourceFile, depth: int = 3, *, known: bool = True) -> ast.expr | None:
+    """`ends` where the bound comes from `ends[i]` or `ends[i].sum()`, and a loop or comprehension around it counts `i`.
+
+    `known`: it has to be a tensor.
+    """
     counted = _counted_around(bound, file)
     for part in walk(bound):
         if (
             isinstance(part, ast.Subscript)
             and _counts(part.slice, counted)
-            and file.values.is_tensor(part.value)
+            and (not known or file.values.is_tensor(part.value))
         ):
             return part.value
         if isinstance(part, ast.Name) and depth and isinstance(part.ctx, ast.Load):
             binding = file.bindings.last_before(part)
             if binding is not None and binding.kind == "assign" and binding.value is not None:
-                found = _element_of(binding.value, file, depth - 1)
+                found = _element_of(binding.value, file, depth - 1, known=known)
                 if found is not None:
                     return found
     return None

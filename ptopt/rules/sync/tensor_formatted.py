@@ -48,6 +48,7 @@ class TensorFormatted(Rule):
     id = "PTO133"
     name = "tensor-formatted"
     family = "sync"
+    most_stated = 0.4
     nodes = (ast.FormattedValue, ast.Call)
     calls = frozenset({"format", "str"})
     when_wrong = "the text is needed each time, or the tensor lies on the CPU"

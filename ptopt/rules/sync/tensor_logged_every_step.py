@@ -7,6 +7,7 @@ from itertools import islice
 from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile, quote
 from ptopt.rules.shared.places import Place, often_place
 from ptopt.rules.sync._reads import beside, small_gain, wait_facts
+from ptopt.source.context import STEP_WORDS
 from ptopt.source.file import remembered
 from ptopt.source.frequency import Often
 from ptopt.source.index import own_nodes, walk
@@ -63,6 +64,7 @@ class TensorLoggedEveryStep(Rule):
     family = "sync"
     severity = Severity.LOW
     triggers = ("print(", "set_postfix", "set_description", "add_scalar", "add_histogram", ".log(", ".info(")
+    sure_triggers = STEP_WORDS
     nodes = (ast.Call,)
     calls = frozenset({"print", "log"}) | _METHODS
     when_wrong = "a step takes so long that one wait is lost in it, or training runs on the CPU"

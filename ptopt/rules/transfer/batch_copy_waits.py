@@ -60,6 +60,7 @@ class BatchCopyWaits(Rule):
     id = "PTO236"
     name = "batch-copy-waits"
     family = "transfer"
+    most_stated = 0.4
     triggers = (".to(", ".cuda(")
     nodes = (ast.Call,)
     calls = frozenset({"to", "cuda"})

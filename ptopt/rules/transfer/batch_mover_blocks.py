@@ -56,6 +56,7 @@ class BatchMoverBlocks(Rule):
     id = "PTO233"
     name = "batch-mover-blocks"
     family = "transfer"
+    most_stated = 0.6
     triggers = (".to(", ".cuda(")
     nodes = (ast.FunctionDef,)
     when_wrong = "no batch that it moves is in pinned memory"

@@ -50,6 +50,7 @@ class BuiltOnHostThenMoved(Rule):
     id = "PTO230"
     name = "built-on-host-then-moved"
     family = "transfer"
+    most_stated = 0.6
     triggers = (".to(", ".cuda(", ".type_as(")
     requires = (
         "zeros",

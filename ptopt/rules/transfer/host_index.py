@@ -46,6 +46,7 @@ class HostIndex(Rule):
     id = "PTO231"
     name = "host-index"
     family = "transfer"
+    most_stated = 0.6
     triggers = (
         "arange",
         "randperm",

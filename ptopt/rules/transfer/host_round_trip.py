@@ -52,6 +52,7 @@ class HostRoundTrip(Rule):
     id = "PTO232"
     name = "host-round-trip"
     family = "transfer"
+    most_stated = 0.5
     triggers = (".cpu(", ".numpy(", ".tolist(")
     requires = (".to(", ".cuda(", "device")
     nodes = (ast.Call,)

@@ -48,6 +48,7 @@ class PythonDataSent(Rule):
     id = "PTO235"
     name = "python-data-sent"
     family = "transfer"
+    most_stated = 0.5
     triggers = ("tensor", "Tensor")
     requires = ("device",)
     nodes = (ast.Call,)

@@ -58,6 +58,7 @@ class TensorFromPythonThenMove(Rule):
     name = "tensor-from-python-then-move"
     family = "transfer"
     severity = Severity.LOW
+    most_stated = 0.45
     triggers = ("tensor", "Tensor")
     requires = (".to(", ".cuda(", ".type_as(")
     nodes = (ast.Call,)

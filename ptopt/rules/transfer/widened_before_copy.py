@@ -54,6 +54,7 @@ class WidenedBeforeCopy(Rule):
     id = "PTO234"
     name = "widened-before-copy"
     family = "transfer"
+    most_stated = 0.4
     triggers = (".to(", ".cuda(", ".cpu(")
     requires = (".float(", ".double(", "float32", "float64")
     nodes = (ast.Call,)
