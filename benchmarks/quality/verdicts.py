@@ -1,6 +1,6 @@
 """What readers said of comments, and how far two of them agree.
 
-    python -m benchmarks.quality verdicts [FILE ...] [--repositories FILE ...]
+    python -m benchmarks.quality verdicts [FILE ...] [--repositories FILE ...] [--of FILE]
 
 Each line of FILE is one comment that rules made on a random commit, read in its repository: R right and useful, T true but
 trivial, W wrong, U undecidable. Where a second reader read it too, without knowing the first one's verdict, `second` holds theirs.
@@ -51,16 +51,29 @@ def main(arguments: Sequence[str]) -> None:
         metavar="P",
         help="of what a general model found only where it gave at least P when it doubted itself",
     )
-    options = parser.parse_args(arguments)
-    allowed = read_names(options.repositories) if options.repositories else None
-    print_verdicts(
-        [
-            row
-            for row in read_rows(options.files)
-            if (allowed is None or row["repo"] in allowed)
-            and row.get("features", {}).get(CHECKED, 1.0) >= options.from_probability
-        ]
+    parser.add_argument(
+        "--of",
+        type=Path,
+        metavar="FILE",
+        help="count only comments that FILE has, too: what `comments --out FILE` writes of the same commits",
     )
+    options = parser.parse_args(arguments)
+    made = {_place(row) for row in read_rows([options.of])} if options.of else None
+    allowed = read_names(options.repositories) if options.repositories else None
+    rows = [
+        row
+        for row in read_rows(options.files)
+        if (allowed is None or row["repo"] in allowed)
+        and (made is None or _place(row) in made)
+        and row.get("features", {}).get(CHECKED, 1.0) >= options.from_probability
+    ]
+    print_verdicts(rows)
+    if made is not None:
+        print(f"comments that nobody read: {len(made - {_place(row) for row in rows})} of {len(made)}")
+
+
+def _place(row: Mapping[str, Any]) -> tuple[str, str, str, int]:
+    return row["repo"], row["sha"], row["path"], row["start"]
 
 
 def print_verdicts(rows: Sequence[Mapping[str, Any]]) -> None:

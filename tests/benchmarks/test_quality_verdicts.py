@@ -51,3 +51,16 @@ def test_no_repository_that_was_learned_from_judges() -> None:
     assert judges and {part_of(name, tuned) for name in judges} == {"judge"}
     for file in (FILES[0].parents[1] / "rounds").glob("*.txt"):
         assert read_names([file]).isdisjoint(judges), f"{file.name} was learned from"
+
+
+def test_verdicts_of_the_comments_that_are_made_now(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    comments = [{"repo": "a/a", "sha": "1", "path": "t.py", "start": line} for line in (3, 5, 8)]
+    file, now = tmp_path / "v.jsonl", tmp_path / "now.jsonl"
+    read = [{**comment, "rule": "r", "verdict": "R"} for comment in comments[:2]]
+    file.write_text("".join(json.dumps(row) + "\n" for row in read))
+    now.write_text("".join(json.dumps(row) + "\n" for row in comments[1:]))
+    main([str(file), "--of", str(now)])
+    printed = capsys.readouterr().out
+    assert "all" + " " * 41 + "1" in printed and "comments that nobody read: 1 of 2" in printed
