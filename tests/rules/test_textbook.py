@@ -258,6 +258,72 @@ def test_a_change_switches_off_what_feeds_a_training(old: str, new: str, rule: s
     assert found.name == rule and found.right is not None and found.right >= 0.9
 
 
+CONTINUED = """\
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+import datasets
+
+
+def make_loader(spec, tag):
+    dataset = datasets.make(spec["dataset"])
+    loader = DataLoader(dataset, batch_size=spec["batch_size"],
+        shuffle=(tag == "train)"), num_workers=8, pin_memory=True)
+    return loader
+
+
+def train(spec, model, optimizer):
+    for x, y in make_loader(spec, "train"):
+        loss = loss_of(model(x.cuda()), y.cuda())
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+FIRST_LINE = '    loader = DataLoader(dataset, batch_size=spec["batch_size"],\n'
+LAST_LINE = '        shuffle=(tag == "train)"), num_workers=8, pin_memory=True)\n'
+
+
+@pytest.mark.parametrize("first", [FIRST_LINE, FIRST_LINE.replace("loader", "batches")])
+@pytest.mark.parametrize(
+    "last",
+    [
+        "        shuffle=True, num_workers=0, pin_memory=True)\n",
+        '        shuffle=(tag == "train)"), num_workers=0)\n',
+        "        num_workers=0, drop_last=True)\n",
+        '        shuffle=(tag == "train)"), pin_memory=True)\n',
+        '        shuffle=(tag == "train)"))\n',
+        "        shuffle=True)\n",
+        "",
+    ],
+)
+def test_workers_go_with_any_edit_of_their_call(first: str, last: str) -> None:
+    if not last:
+        first = f"{first.rstrip()[:-1]})\n"
+    (found,) = comments(CONTINUED, CONTINUED.replace(FIRST_LINE + LAST_LINE, first + last))
+    assert found.name == "workers-removed" and "`num_workers=8`" in found.message
+    assert found.right is not None and found.right >= 0.9
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "    loader = DataLoader(other(spec), batch_size=64)\n",  # its items may be others, too
+        "    loader = DataLoader(TensorDataset(dataset.x, dataset.y), batch_size=64)\n",
+        "    loader = DataLoader(dataset, **spec.options)\n",
+        "    loader = DataLoader(dataset, 64, False, None, None, spec.workers)\n",
+        "    loader = dataset.batches(shuffle=True)\n",
+    ],
+)
+def test_workers_that_a_call_may_still_have_or_need_no_more_are_no_comment(written: str) -> None:
+    assert comments(CONTINUED, CONTINUED.replace(FIRST_LINE + LAST_LINE, written)) == []
+
+
+def test_items_that_lie_on_the_device_need_no_workers() -> None:
+    base = CONTINUED.replace('datasets.make(spec["dataset"])', "datasets.make(spec, device=spec.device)")
+    for last in ("        num_workers=0)\n", "        shuffle=True)\n"):
+        assert comments(base, base.replace(LAST_LINE, last)) == []
+
+
 def test_workers_lead_where_a_change_takes_out_pinning_too() -> None:
     old = "num_workers=3,\n        pin_memory=True"
     (found,) = comments(LOADED, LOADED.replace(old, "num_workers=0,\n        pin_memory=False"))

@@ -19,6 +19,7 @@ _LONGEST = 400  # characters of a line that are looked at
 _NEAR = 10  # lines from where it stood in which the rest of the code is looked for
 _CLOSE = 3  # the same for a comment on module code
 _NEIGHBOURS = 4  # removed lines before and after it that count
+_MOST_ABOVE = 30  # removed lines above it in which the bracket around it is looked for
 _AROUND = 12  # lines of a module that count as the place, where no function stands around it
 _HEADER = re.compile(r"^(\s*)(?:async\s+)?(?:def|class)\s+(\w+)")
 _COMMENT = re.compile(r"(^|\s)#.*$")
@@ -44,6 +45,7 @@ class Loss:
     function: FunctionNode | None
     first: int
     last: int
+    before: tuple[str, ...] = ()  # the removed lines that stood just before it
     at: int = 0  # the line to comment on, where a rule knows a better one than `anchor` finds
 
     @cached_property
@@ -102,6 +104,15 @@ class Loss:
                 best = node
         return best
 
+    def kept(self, argument: ast.expr) -> bool:
+        """Does the change leave the argument as it is: on a line that it did not write, or in the lines that it took out, too?"""
+        lines = range(argument.lineno, (argument.end_lineno or argument.lineno) + 1)
+        if not any(line in self.change.added for line in lines):
+            return True
+        taken_out = " ".join(" ".join((*self.before, *self.neighbours, self.text)).split())
+        written = " ".join(self.file.source(argument).split())
+        return re.search(rf"(?<![\w.]){re.escape(written)}(?![\w.])", taken_out) is not None
+
     def survives(self, measure: re.Pattern[str], work: re.Pattern[str]) -> bool:
         """Is what stood with the measure still there: the rest of its line, most of the lines around it, or its call?"""
         if self.rewritten(measure) is not None:
@@ -132,30 +143,56 @@ class Loss:
             return None
         return max(around, key=lambda node: (node.lineno, node.col_offset))
 
+    def head(self, measure: re.Pattern[str]) -> str:
+        """The removed line that opened the bracket around the measure, up to the bracket; "" where none that was removed did."""
+        found = measure.search(self.text)
+        text = self.text[: found.start()] if found is not None else ""
+        above = iter(reversed(self.before))
+        while found is not None:
+            head = _opened(text)
+            if head is not None:
+                return head
+            line = next(above, None)
+            if line is None:
+                break
+            text = f"{line}\n{text}"
+        return ""
+
     def rewritten(self, measure: re.Pattern[str]) -> ast.Call | None:
         """The call of an added line that begins as the removed line did, up to the bracket that the measure stood in.
 
         It is the same call, whatever else the change wrote in it: `num_workers=0` for `num_workers=8` goes with
-        `persistent_workers=True`.
+        `persistent_workers=True`. The bracket may stand on a line above that the change took out, too.
         """
-        found = measure.search(self.text)
-        head = _opened(self.text[: found.start()]) if found is not None else ""
+        head = self.head(measure)
         if not head:
             return None
-        near = sorted(
-            (abs(number - self.line), number)
-            for number in self.added
-            if abs(number - self.line) <= _NEAR and self.file.line(number).strip().startswith(head)
-        )
-        if not near:
-            return None
-        _, number = near[0]
+        near = {number for number in self.added if abs(number - self.line) <= _NEAR}
+        alike = [n for n in near if self.file.line(n).strip().startswith(head)]
+        if not alike:
+            return self._called_alike(head, near)
+        number = min(alike, key=lambda n: (abs(n - self.line), n))
         text = self.file.line(number)
         column = len(text[: text.index(head) + len(head) - 1].encode())
         for call in self.file.index.of_type(ast.Call):
             if (call.func.end_lineno, call.func.end_col_offset) == (number, column):
                 return call
         return None
+
+    def _called_alike(self, head: str, near: set[int]) -> ast.Call | None:
+        """The only call of that name that the change wrote near, where it took out one: its result has another name now."""
+        name = re.split(r"[^\w.]", head[:-1])[-1]
+        taken_out = (_code(text[:_LONGEST]) for line, text in self.change.removed if line == self.line)
+        if sum(text.count(f"{name}(") for text in taken_out) != 1:
+            return None
+        calls = [
+            call
+            for call in self.file.index.of_type(ast.Call)
+            if isinstance(call, ast.Call)
+            and call.func.end_lineno in near
+            and self.file.source(call.func) == name
+        ]
+        return calls[0] if len(calls) == 1 else None
 
     def narrowed(self, measure: re.Pattern[str], work: re.Pattern[str]) -> Loss:
         """The loss with the call as its place, where the line was an argument of a call that does the work.
@@ -294,23 +331,24 @@ def _losses(measure: re.Pattern[str], file: SourceFile, change: ChangedFile) -> 
             headers.append((indent, header[2]))
         if not measure.search(code if "'" in measure.pattern else _STRING.sub("''", code)):
             continue
-        neighbours = _neighbours(number, change)
+        neighbours, before = _neighbours(number, change), _before(number, change)
         owner: FunctionNode | None
         decorated = _decorated(number, change) if code.lstrip().startswith("@") else ""
         if headers or decorated:
             name = decorated or headers[-1][1]
             if name not in functions:
                 if name in classes:
-                    yield _at_module(line, code, neighbours, file, change)
+                    yield _at_module(line, code, neighbours, before, file, change)
                 continue  # what held the measure is gone, or has another name
             owner = min(functions[name], key=lambda f: abs(f.lineno - line))
         else:
             owner = _function_at(line, indent, code, file)
         if owner is None:
-            yield _at_module(line, code, neighbours, file, change)
+            yield _at_module(line, code, neighbours, before, file, change)
         else:
             first = min([owner.lineno, *(d.lineno for d in owner.decorator_list)])
-            yield Loss(file, change, line, code, neighbours, owner, first, owner.end_lineno or owner.lineno)
+            last = owner.end_lineno or owner.lineno
+            yield Loss(file, change, line, code, neighbours, owner, first, last, before)
 
 
 def _decorated(number: int, change: ChangedFile) -> str:
@@ -345,11 +383,25 @@ def _neighbours(number: int, change: ChangedFile) -> tuple[str, ...]:
     return tuple(text[:_LONGEST] for other, text in around if other == line)
 
 
+def _before(number: int, change: ChangedFile) -> tuple[str, ...]:
+    """The lines taken out just before it, without their comments."""
+    line = change.removed[number][0]
+    low = number
+    while low > max(0, number - _MOST_ABOVE) and change.removed[low - 1][0] == line:
+        low -= 1
+    return tuple(_code(text[:_LONGEST]) for _, text in change.removed[low:number])
+
+
 def _at_module(
-    line: int, code: str, neighbours: tuple[str, ...], file: SourceFile, change: ChangedFile
+    line: int,
+    code: str,
+    neighbours: tuple[str, ...],
+    before: tuple[str, ...],
+    file: SourceFile,
+    change: ChangedFile,
 ) -> Loss:
     first, last = max(1, line - _AROUND), min(_lines(file), line + _AROUND)
-    return Loss(file, change, line, code, neighbours, None, first, last)
+    return Loss(file, change, line, code, neighbours, None, first, last, before)
 
 
 def _code(text: str) -> str:
@@ -357,24 +409,41 @@ def _code(text: str) -> str:
     return _COMMENT.sub("", text) if "#" in text else text
 
 
-def _opened(text: str) -> str:
-    """`loader = DataLoader(` of `loader = DataLoader(data, `: up to the innermost bracket that stays open; "" without one."""
-    depth = 0
-    for at in range(len(text) - 1, -1, -1):
-        depth += (text[at] in ")]}") - (text[at] in "([{")
+def _opened(text: str) -> str | None:
+    """`loader = DataLoader(` of `loader = DataLoader(data, `: the line up to the innermost bracket that stays open.
+
+    "" where that is no call's, None where no bracket stays open.
+    """
+    code, depth = _STRING.sub(_blank, text), 0
+    for at in range(len(code) - 1, -1, -1):
+        depth += (code[at] in ")]}") - (code[at] in "([{")
         if depth < 0:
-            head = text[: at + 1].strip()
+            head = text[: at + 1].rpartition("\n")[2].strip()
             return head if re.search(r"\w\($", head) else ""
-    return ""
+    return None
+
+
+def _within(text: str) -> str:
+    """`data, num_workers=8` of `data, num_workers=8)`: up to a bracket that closes what an earlier line opened."""
+    depth = 0
+    for at, character in enumerate(_STRING.sub(_blank, text)):
+        depth += (character in "([{") - (character in ")]}")
+        if depth < 0:
+            return text[:at]
+    return text
+
+
+def _blank(string: re.Match[str]) -> str:
+    return f"{string[1]}{' ' * (len(string[0]) - 2 * len(string[1]))}{string[1]}"
 
 
 def _is_argument(measure: re.Pattern[str], text: str) -> bool:
-    """Is the measure an argument among others on a line that holds nothing else, as in `data, 32, num_workers=8`?"""
+    """Is the measure an argument among others on a line that holds nothing else, as in `data, 32, num_workers=8)`?"""
     found = measure.search(text)
-    if found is None or _opened(text[: found.start()]):
+    if found is None or _opened(text[: found.start()]) is not None:
         return False
     try:
-        call = ast.parse(f"_({text.strip()})", mode="eval").body
+        call = ast.parse(f"_({_within(text).strip()})", mode="eval").body
     except (SyntaxError, ValueError):
         return False
     return isinstance(call, ast.Call) and len(call.args) + len(call.keywords) > 1
