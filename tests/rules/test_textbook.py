@@ -54,6 +54,50 @@ def proposed(head: str, name: str) -> list[Finding]:
     return [f for f in review.findings if f.name == name]
 
 
+IN_PARTS = """\
+import torch
+
+
+def predict_in_parts(model, x, size):
+    with torch.no_grad():
+        return torch.cat([model(part) for part in x.split(size)])
+
+
+def evaluate(model, loader, size=None):
+    model.eval()
+    bar = tqdm(loader)
+    for x, y in bar:
+        x = x.cuda()
+        if size is None:
+            with torch.no_grad():
+                out = model(x)
+        else:
+            out = predict_in_parts(model, x, size)
+        metric.add(out.sub(y).item())
+"""
+
+
+@pytest.mark.parametrize("written", ["out = model(x)", "out = model(x).float()"])
+def test_no_grad_is_taken_out_beside_a_function_that_keeps_its_own(written: str) -> None:
+    block = "            with torch.no_grad():\n                out = model(x)\n"
+    (found,) = comments(IN_PARTS, IN_PARTS.replace(block, f"            {written}\n"))
+    assert found.name == "no-grad-removed" and found.span.start == 15
+
+
+def test_a_decorator_without_grad_covers_what_a_called_function_does_not() -> None:
+    head = IN_PARTS.replace("            with torch.no_grad():\n                out =", "            out =")
+    (found,) = comments(head.replace("def evaluate", "@torch.no_grad()\ndef evaluate"), head)
+    assert found.name == "no-grad-removed"
+    head = head.replace("out = model(x)", "out = predict_in_parts(model, x, 1)")
+    assert comments(head.replace("def evaluate", "@torch.no_grad()\ndef evaluate"), head) == []
+
+
+def test_no_grad_around_a_function_that_has_its_own_is_taken_out() -> None:
+    wrapped = "            with torch.no_grad():\n                out = predict_in_parts(model, x, size)\n"
+    base = IN_PARTS.replace("            out = predict_in_parts(model, x, size)\n", wrapped)
+    assert base != IN_PARTS and comments(base, IN_PARTS) == []
+
+
 def test_no_grad_is_taken_out_of_an_evaluation() -> None:
     head = EVALUATION.replace("@torch.no_grad()\n", "").replace(
         "    correct = 0\n", "    wrong = 0\n    correct = 0\n"

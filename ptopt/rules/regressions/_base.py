@@ -19,7 +19,7 @@ _LONGEST = 400  # characters of a line that are looked at
 _NEAR = 10  # lines from where it stood in which the rest of the code is looked for
 _CLOSE = 3  # the same for a comment on module code
 _NEIGHBOURS = 4  # removed lines before and after it that count
-_MOST_ABOVE = 30  # removed lines above it in which the bracket around it is looked for
+_MOST_AROUND = 30  # removed lines in which the bracket around it, or the block below it, is looked for
 _AROUND = 12  # lines of a module that count as the place, where no function stands around it
 _HEADER = re.compile(r"^(\s*)(?:async\s+)?(?:def|class)\s+(\w+)")
 _COMMENT = re.compile(r"(^|\s)#.*$")
@@ -45,8 +45,25 @@ class Loss:
     function: FunctionNode | None
     first: int
     last: int
-    before: tuple[str, ...] = ()  # the removed lines that stood just before it
+    number: int = 0  # of the line in `change.removed`
     at: int = 0  # the line to comment on, where a rule knows a better one than `anchor` finds
+
+    @cached_property
+    def before(self) -> tuple[str, ...]:
+        """The lines taken out just before it, without their comments."""
+        return tuple(reversed([_code(text) for text in self._taken_out(range(self.number - 1, -1, -1))]))
+
+    @cached_property
+    def after(self) -> tuple[str, ...]:
+        """The lines taken out just after it."""
+        return tuple(self._taken_out(range(self.number + 1, len(self.change.removed))))
+
+    def _taken_out(self, numbers: range) -> Iterator[str]:
+        for number in numbers[:_MOST_AROUND]:
+            line, text = self.change.removed[number]
+            if line != self.line:
+                return
+            yield text[:_LONGEST]
 
     @cached_property
     def place(self) -> str:
@@ -109,7 +126,7 @@ class Loss:
         lines = range(argument.lineno, (argument.end_lineno or argument.lineno) + 1)
         if not any(line in self.change.added for line in lines):
             return True
-        taken_out = " ".join(" ".join((*self.before, *self.neighbours, self.text)).split())
+        taken_out = " ".join(" ".join((*self.before, self.text, *self.after)).split())
         written = " ".join(self.file.source(argument).split())
         return re.search(rf"(?<![\w.]){re.escape(written)}(?![\w.])", taken_out) is not None
 
@@ -182,8 +199,7 @@ class Loss:
     def _called_alike(self, head: str, near: set[int]) -> ast.Call | None:
         """The only call of that name that the change wrote near, where it took out one: its result has another name now."""
         name = re.split(r"[^\w.]", head[:-1])[-1]
-        taken_out = (_code(text[:_LONGEST]) for line, text in self.change.removed if line == self.line)
-        if sum(text.count(f"{name}(") for text in taken_out) != 1:
+        if sum(text.count(f"{name}(") for text in (*self.before, self.text, *map(_code, self.after))) != 1:
             return None
         calls = [
             call
@@ -204,10 +220,17 @@ class Loss:
             return self
         return replace(self, first=call.lineno, last=call.end_lineno or call.lineno)
 
-    def moved(self, measure: re.Pattern[str]) -> bool:
-        """Is the measure in a function that the place calls? What a training evaluates with says nothing of its steps."""
+    def moved(self, measure: re.Pattern[str], *, written: bool = False) -> bool:
+        """Is the measure in a function that the place calls? What a training evaluates with says nothing of its steps.
+
+        `written`: only calls on lines that the change wrote count.
+        """
         calls = self.file.calls.calls_in(self.function)
-        found = (self.file.definition_of(call) for call in calls if self.first <= call.lineno <= self.last)
+        found = (
+            self.file.definition_of(call)
+            for call in calls
+            if self.first <= call.lineno <= self.last and (not written or call.lineno in self.change.added)
+        )
         trains = not _EVALUATES.search(self.function.name if self.function is not None else "")
         return any(
             measure.search(other.source(function))
@@ -331,24 +354,24 @@ def _losses(measure: re.Pattern[str], file: SourceFile, change: ChangedFile) -> 
             headers.append((indent, header[2]))
         if not measure.search(code if "'" in measure.pattern else _STRING.sub("''", code)):
             continue
-        neighbours, before = _neighbours(number, change), _before(number, change)
+        neighbours = _neighbours(number, change)
         owner: FunctionNode | None
         decorated = _decorated(number, change) if code.lstrip().startswith("@") else ""
         if headers or decorated:
             name = decorated or headers[-1][1]
             if name not in functions:
                 if name in classes:
-                    yield _at_module(line, code, neighbours, before, file, change)
+                    yield _at_module(line, code, neighbours, number, file, change)
                 continue  # what held the measure is gone, or has another name
             owner = min(functions[name], key=lambda f: abs(f.lineno - line))
         else:
             owner = _function_at(line, indent, code, file)
         if owner is None:
-            yield _at_module(line, code, neighbours, before, file, change)
+            yield _at_module(line, code, neighbours, number, file, change)
         else:
             first = min([owner.lineno, *(d.lineno for d in owner.decorator_list)])
             last = owner.end_lineno or owner.lineno
-            yield Loss(file, change, line, code, neighbours, owner, first, last, before)
+            yield Loss(file, change, line, code, neighbours, owner, first, last, number)
 
 
 def _decorated(number: int, change: ChangedFile) -> str:
@@ -383,25 +406,16 @@ def _neighbours(number: int, change: ChangedFile) -> tuple[str, ...]:
     return tuple(text[:_LONGEST] for other, text in around if other == line)
 
 
-def _before(number: int, change: ChangedFile) -> tuple[str, ...]:
-    """The lines taken out just before it, without their comments."""
-    line = change.removed[number][0]
-    low = number
-    while low > max(0, number - _MOST_ABOVE) and change.removed[low - 1][0] == line:
-        low -= 1
-    return tuple(_code(text[:_LONGEST]) for _, text in change.removed[low:number])
-
-
 def _at_module(
     line: int,
     code: str,
     neighbours: tuple[str, ...],
-    before: tuple[str, ...],
+    number: int,
     file: SourceFile,
     change: ChangedFile,
 ) -> Loss:
     first, last = max(1, line - _AROUND), min(_lines(file), line + _AROUND)
-    return Loss(file, change, line, code, neighbours, None, first, last, before)
+    return Loss(file, change, line, code, neighbours, None, first, last, number)
 
 
 def _code(text: str) -> str:
