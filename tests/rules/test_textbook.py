@@ -54,6 +54,50 @@ def proposed(head: str, name: str) -> list[Finding]:
     return [f for f in review.findings if f.name == name]
 
 
+IN_PARTS = """\
+import torch
+
+
+def predict_in_parts(model, x, size):
+    with torch.no_grad():
+        return torch.cat([model(part) for part in x.split(size)])
+
+
+def evaluate(model, loader, size=None):
+    model.eval()
+    bar = tqdm(loader)
+    for x, y in bar:
+        x = x.cuda()
+        if size is None:
+            with torch.no_grad():
+                out = model(x)
+        else:
+            out = predict_in_parts(model, x, size)
+        metric.add(out.sub(y).item())
+"""
+
+
+@pytest.mark.parametrize("written", ["out = model(x)", "out = model(x).float()"])
+def test_no_grad_is_taken_out_beside_a_function_that_keeps_its_own(written: str) -> None:
+    block = "            with torch.no_grad():\n                out = model(x)\n"
+    (found,) = comments(IN_PARTS, IN_PARTS.replace(block, f"            {written}\n"))
+    assert found.name == "no-grad-removed" and found.span.start == 15
+
+
+def test_a_decorator_without_grad_covers_what_a_called_function_does_not() -> None:
+    head = IN_PARTS.replace("            with torch.no_grad():\n                out =", "            out =")
+    (found,) = comments(head.replace("def evaluate", "@torch.no_grad()\ndef evaluate"), head)
+    assert found.name == "no-grad-removed"
+    head = head.replace("out = model(x)", "out = predict_in_parts(model, x, 1)")
+    assert comments(head.replace("def evaluate", "@torch.no_grad()\ndef evaluate"), head) == []
+
+
+def test_no_grad_around_a_function_that_has_its_own_is_taken_out() -> None:
+    wrapped = "            with torch.no_grad():\n                out = predict_in_parts(model, x, size)\n"
+    base = IN_PARTS.replace("            out = predict_in_parts(model, x, size)\n", wrapped)
+    assert base != IN_PARTS and comments(base, IN_PARTS) == []
+
+
 def test_no_grad_is_taken_out_of_an_evaluation() -> None:
     head = EVALUATION.replace("@torch.no_grad()\n", "").replace(
         "    correct = 0\n", "    wrong = 0\n    correct = 0\n"
@@ -256,6 +300,72 @@ def train(model, dataset, val_dataset, optimizer):
 def test_a_change_switches_off_what_feeds_a_training(old: str, new: str, rule: str) -> None:
     (found,) = comments(LOADED, LOADED.replace(old, new))
     assert found.name == rule and found.right is not None and found.right >= 0.9
+
+
+CONTINUED = """\
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+import datasets
+
+
+def make_loader(spec, tag):
+    dataset = datasets.make(spec["dataset"])
+    loader = DataLoader(dataset, batch_size=spec["batch_size"],
+        shuffle=(tag == "train)"), num_workers=8, pin_memory=True)
+    return loader
+
+
+def train(spec, model, optimizer):
+    for x, y in make_loader(spec, "train"):
+        loss = loss_of(model(x.cuda()), y.cuda())
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+FIRST_LINE = '    loader = DataLoader(dataset, batch_size=spec["batch_size"],\n'
+LAST_LINE = '        shuffle=(tag == "train)"), num_workers=8, pin_memory=True)\n'
+
+
+@pytest.mark.parametrize("first", [FIRST_LINE, FIRST_LINE.replace("loader", "batches")])
+@pytest.mark.parametrize(
+    "last",
+    [
+        "        shuffle=True, num_workers=0, pin_memory=True)\n",
+        '        shuffle=(tag == "train)"), num_workers=0)\n',
+        "        num_workers=0, drop_last=True)\n",
+        '        shuffle=(tag == "train)"), pin_memory=True)\n',
+        '        shuffle=(tag == "train)"))\n',
+        "        shuffle=True)\n",
+        "",
+    ],
+)
+def test_workers_go_with_any_edit_of_their_call(first: str, last: str) -> None:
+    if not last:
+        first = f"{first.rstrip()[:-1]})\n"
+    (found,) = comments(CONTINUED, CONTINUED.replace(FIRST_LINE + LAST_LINE, first + last))
+    assert found.name == "workers-removed" and "`num_workers=8`" in found.message
+    assert found.right is not None and found.right >= 0.9
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "    loader = DataLoader(other(spec), batch_size=64)\n",  # its items may be others, too
+        "    loader = DataLoader(TensorDataset(dataset.x, dataset.y), batch_size=64)\n",
+        "    loader = DataLoader(dataset, **spec.options)\n",
+        "    loader = DataLoader(dataset, 64, False, None, None, spec.workers)\n",
+        "    loader = dataset.batches(shuffle=True)\n",
+    ],
+)
+def test_workers_that_a_call_may_still_have_or_need_no_more_are_no_comment(written: str) -> None:
+    assert comments(CONTINUED, CONTINUED.replace(FIRST_LINE + LAST_LINE, written)) == []
+
+
+def test_items_that_lie_on_the_device_need_no_workers() -> None:
+    base = CONTINUED.replace('datasets.make(spec["dataset"])', "datasets.make(spec, device=spec.device)")
+    for last in ("        num_workers=0)\n", "        shuffle=True)\n"):
+        assert comments(base, base.replace(LAST_LINE, last)) == []
 
 
 def test_workers_lead_where_a_change_takes_out_pinning_too() -> None:

@@ -19,6 +19,7 @@ _LONGEST = 400  # characters of a line that are looked at
 _NEAR = 10  # lines from where it stood in which the rest of the code is looked for
 _CLOSE = 3  # the same for a comment on module code
 _NEIGHBOURS = 4  # removed lines before and after it that count
+_MOST_AROUND = 30  # removed lines in which the bracket around it, or the block below it, is looked for
 _AROUND = 12  # lines of a module that count as the place, where no function stands around it
 _HEADER = re.compile(r"^(\s*)(?:async\s+)?(?:def|class)\s+(\w+)")
 _COMMENT = re.compile(r"(^|\s)#.*$")
@@ -44,7 +45,25 @@ class Loss:
     function: FunctionNode | None
     first: int
     last: int
+    number: int = 0  # of the line in `change.removed`
     at: int = 0  # the line to comment on, where a rule knows a better one than `anchor` finds
+
+    @cached_property
+    def before(self) -> tuple[str, ...]:
+        """The lines taken out just before it, without their comments."""
+        return tuple(reversed([_code(text) for text in self._taken_out(range(self.number - 1, -1, -1))]))
+
+    @cached_property
+    def after(self) -> tuple[str, ...]:
+        """The lines taken out just after it."""
+        return tuple(self._taken_out(range(self.number + 1, len(self.change.removed))))
+
+    def _taken_out(self, numbers: range) -> Iterator[str]:
+        for number in numbers[:_MOST_AROUND]:
+            line, text = self.change.removed[number]
+            if line != self.line:
+                return
+            yield text[:_LONGEST]
 
     @cached_property
     def place(self) -> str:
@@ -102,6 +121,15 @@ class Loss:
                 best = node
         return best
 
+    def kept(self, argument: ast.expr) -> bool:
+        """Does the change leave the argument as it is: on a line that it did not write, or in the lines that it took out, too?"""
+        lines = range(argument.lineno, (argument.end_lineno or argument.lineno) + 1)
+        if not any(line in self.change.added for line in lines):
+            return True
+        taken_out = " ".join(" ".join((*self.before, self.text, *self.after)).split())
+        written = " ".join(self.file.source(argument).split())
+        return re.search(rf"(?<![\w.]){re.escape(written)}(?![\w.])", taken_out) is not None
+
     def survives(self, measure: re.Pattern[str], work: re.Pattern[str]) -> bool:
         """Is what stood with the measure still there: the rest of its line, most of the lines around it, or its call?"""
         if self.rewritten(measure) is not None:
@@ -132,30 +160,55 @@ class Loss:
             return None
         return max(around, key=lambda node: (node.lineno, node.col_offset))
 
+    def head(self, measure: re.Pattern[str]) -> str:
+        """The removed line that opened the bracket around the measure, up to the bracket; "" where none that was removed did."""
+        found = measure.search(self.text)
+        text = self.text[: found.start()] if found is not None else ""
+        above = iter(reversed(self.before))
+        while found is not None:
+            head = _opened(text)
+            if head is not None:
+                return head
+            line = next(above, None)
+            if line is None:
+                break
+            text = f"{line}\n{text}"
+        return ""
+
     def rewritten(self, measure: re.Pattern[str]) -> ast.Call | None:
         """The call of an added line that begins as the removed line did, up to the bracket that the measure stood in.
 
         It is the same call, whatever else the change wrote in it: `num_workers=0` for `num_workers=8` goes with
-        `persistent_workers=True`.
+        `persistent_workers=True`. The bracket may stand on a line above that the change took out, too.
         """
-        found = measure.search(self.text)
-        head = _opened(self.text[: found.start()]) if found is not None else ""
+        head = self.head(measure)
         if not head:
             return None
-        near = sorted(
-            (abs(number - self.line), number)
-            for number in self.added
-            if abs(number - self.line) <= _NEAR and self.file.line(number).strip().startswith(head)
-        )
-        if not near:
-            return None
-        _, number = near[0]
+        near = {number for number in self.added if abs(number - self.line) <= _NEAR}
+        alike = [n for n in near if self.file.line(n).strip().startswith(head)]
+        if not alike:
+            return self._called_alike(head, near)
+        number = min(alike, key=lambda n: (abs(n - self.line), n))
         text = self.file.line(number)
         column = len(text[: text.index(head) + len(head) - 1].encode())
         for call in self.file.index.of_type(ast.Call):
             if (call.func.end_lineno, call.func.end_col_offset) == (number, column):
                 return call
         return None
+
+    def _called_alike(self, head: str, near: set[int]) -> ast.Call | None:
+        """The only call of that name that the change wrote near, where it took out one: its result has another name now."""
+        name = re.split(r"[^\w.]", head[:-1])[-1]
+        if sum(text.count(f"{name}(") for text in (*self.before, self.text, *map(_code, self.after))) != 1:
+            return None
+        calls = [
+            call
+            for call in self.file.index.of_type(ast.Call)
+            if isinstance(call, ast.Call)
+            and call.func.end_lineno in near
+            and self.file.source(call.func) == name
+        ]
+        return calls[0] if len(calls) == 1 else None
 
     def narrowed(self, measure: re.Pattern[str], work: re.Pattern[str]) -> Loss:
         """The loss with the call as its place, where the line was an argument of a call that does the work.
@@ -167,10 +220,17 @@ class Loss:
             return self
         return replace(self, first=call.lineno, last=call.end_lineno or call.lineno)
 
-    def moved(self, measure: re.Pattern[str]) -> bool:
-        """Is the measure in a function that the place calls? What a training evaluates with says nothing of its steps."""
+    def moved(self, measure: re.Pattern[str], *, written: bool = False) -> bool:
+        """Is the measure in a function that the place calls? What a training evaluates with says nothing of its steps.
+
+        `written`: only calls on lines that the change wrote count.
+        """
         calls = self.file.calls.calls_in(self.function)
-        found = (self.file.definition_of(call) for call in calls if self.first <= call.lineno <= self.last)
+        found = (
+            self.file.definition_of(call)
+            for call in calls
+            if self.first <= call.lineno <= self.last and (not written or call.lineno in self.change.added)
+        )
         trains = not _EVALUATES.search(self.function.name if self.function is not None else "")
         return any(
             measure.search(other.source(function))
@@ -301,16 +361,17 @@ def _losses(measure: re.Pattern[str], file: SourceFile, change: ChangedFile) -> 
             name = decorated or headers[-1][1]
             if name not in functions:
                 if name in classes:
-                    yield _at_module(line, code, neighbours, file, change)
+                    yield _at_module(line, code, neighbours, number, file, change)
                 continue  # what held the measure is gone, or has another name
             owner = min(functions[name], key=lambda f: abs(f.lineno - line))
         else:
             owner = _function_at(line, indent, code, file)
         if owner is None:
-            yield _at_module(line, code, neighbours, file, change)
+            yield _at_module(line, code, neighbours, number, file, change)
         else:
             first = min([owner.lineno, *(d.lineno for d in owner.decorator_list)])
-            yield Loss(file, change, line, code, neighbours, owner, first, owner.end_lineno or owner.lineno)
+            last = owner.end_lineno or owner.lineno
+            yield Loss(file, change, line, code, neighbours, owner, first, last, number)
 
 
 def _decorated(number: int, change: ChangedFile) -> str:
@@ -346,10 +407,15 @@ def _neighbours(number: int, change: ChangedFile) -> tuple[str, ...]:
 
 
 def _at_module(
-    line: int, code: str, neighbours: tuple[str, ...], file: SourceFile, change: ChangedFile
+    line: int,
+    code: str,
+    neighbours: tuple[str, ...],
+    number: int,
+    file: SourceFile,
+    change: ChangedFile,
 ) -> Loss:
     first, last = max(1, line - _AROUND), min(_lines(file), line + _AROUND)
-    return Loss(file, change, line, code, neighbours, None, first, last)
+    return Loss(file, change, line, code, neighbours, None, first, last, number)
 
 
 def _code(text: str) -> str:
@@ -357,24 +423,41 @@ def _code(text: str) -> str:
     return _COMMENT.sub("", text) if "#" in text else text
 
 
-def _opened(text: str) -> str:
-    """`loader = DataLoader(` of `loader = DataLoader(data, `: up to the innermost bracket that stays open; "" without one."""
-    depth = 0
-    for at in range(len(text) - 1, -1, -1):
-        depth += (text[at] in ")]}") - (text[at] in "([{")
+def _opened(text: str) -> str | None:
+    """`loader = DataLoader(` of `loader = DataLoader(data, `: the line up to the innermost bracket that stays open.
+
+    "" where that is no call's, None where no bracket stays open.
+    """
+    code, depth = _STRING.sub(_blank, text), 0
+    for at in range(len(code) - 1, -1, -1):
+        depth += (code[at] in ")]}") - (code[at] in "([{")
         if depth < 0:
-            head = text[: at + 1].strip()
+            head = text[: at + 1].rpartition("\n")[2].strip()
             return head if re.search(r"\w\($", head) else ""
-    return ""
+    return None
+
+
+def _within(text: str) -> str:
+    """`data, num_workers=8` of `data, num_workers=8)`: up to a bracket that closes what an earlier line opened."""
+    depth = 0
+    for at, character in enumerate(_STRING.sub(_blank, text)):
+        depth += (character in "([{") - (character in ")]}")
+        if depth < 0:
+            return text[:at]
+    return text
+
+
+def _blank(string: re.Match[str]) -> str:
+    return f"{string[1]}{' ' * (len(string[0]) - 2 * len(string[1]))}{string[1]}"
 
 
 def _is_argument(measure: re.Pattern[str], text: str) -> bool:
-    """Is the measure an argument among others on a line that holds nothing else, as in `data, 32, num_workers=8`?"""
+    """Is the measure an argument among others on a line that holds nothing else, as in `data, 32, num_workers=8)`?"""
     found = measure.search(text)
-    if found is None or _opened(text[: found.start()]):
+    if found is None or _opened(text[: found.start()]) is not None:
         return False
     try:
-        call = ast.parse(f"_({text.strip()})", mode="eval").body
+        call = ast.parse(f"_({_within(text).strip()})", mode="eval").body
     except (SyntaxError, ValueError):
         return False
     return isinstance(call, ast.Call) and len(call.args) + len(call.keywords) > 1

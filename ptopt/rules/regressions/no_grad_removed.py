@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from itertools import islice, takewhile
 
 from ptopt.findings import TEXTBOOK
 from ptopt.rules.base import Fix, Invalid, Severity
@@ -99,10 +100,14 @@ class NoGradRemoved(Regression):
     )
 
     def narrowed(self, loss: Loss) -> Loss:
-        """The evaluation loop that the removed `with` stood around, or stands in: the rest of the function may train."""
+        """The evaluation loop that the removed `with` stood around, or stands in: the rest of the function may train.
+
+        Elsewhere the lines that stood in its block: what is beside them may have autograd off by itself.
+        """
         found = evaluation_of(loss.function, loss.file)
         if found is None or found.case.loop is None or not _stood_around(found.case.loop, loss):
-            return super().narrowed(loss)
+            block = _block(loss)
+            return super().narrowed(loss) if block is None else replace(loss, first=block[0], last=block[1])
         loop, run = found.case.loop, found.first[0].lineno
         return replace(
             loss,
@@ -123,6 +128,9 @@ class NoGradRemoved(Regression):
             return wrap(found.case.loop, "nothing that the loop leaves behind is backpropagated", loss.file)
         return decorate(loss.function, loss.file)
 
+    def is_moved(self, loss: Loss, still: re.Pattern[str]) -> bool:
+        return _covers_all(loss) and loss.moved(still, written=bool(_in_block(loss)))
+
     def is_loss(self, loss: Loss) -> bool:
         """Where the code backpropagates, autograd has to be on; elsewhere it may be off by other means."""
         if "backward(" in loss.place or loss.file.context.grad_off(loss.node):
@@ -134,10 +142,13 @@ class NoGradRemoved(Regression):
             and found.first[0].lineno in loss.change.added
         ):
             return False  # `evaluation-records-graph` says it, on a line of the change
+        if not _covers_all(loss):
+            return True
+        lines = set(range(loss.first, loss.last + 1))
+        if _in_block(loss):
+            lines &= loss.change.added  # the block is written again without the `with`
         calls = loss.file.calls.calls_in(loss.function)
-        return not any(
-            turns_autograd_off(call, loss.file) for call in calls if loss.first <= call.lineno <= loss.last
-        )
+        return not any(turns_autograd_off(call, loss.file) for call in calls if call.lineno in lines)
 
 
 def _stood_around(loop: Loop, loss: Loss) -> bool:
@@ -148,6 +159,34 @@ def _stood_around(loop: Loop, loss: Loss) -> bool:
         return True
     between = (n for n in range(loss.line, loop.lineno + 1) if loss.file.line(n).strip())
     return loss.line <= loop.lineno and set(between) <= set(loss.change.added)
+
+
+def _covers_all(loss: Loss) -> bool:
+    """May a called function that turns autograd off do so for all of the place? Not where a decorator did it for other passes too."""
+    return not (loss.text.lstrip().startswith("@") and _evaluation(loss) is not None)
+
+
+def _block(loss: Loss) -> tuple[int, int] | None:
+    """The lines that stood in the block of the removed `with` and stand there still, with another indentation."""
+    block = _in_block(loss)
+    lines = (n for n in range(loss.line, loss.last + 1) if loss.file.line(n).strip())
+    written = list(islice(lines, len(block)))
+    if not block or [loss.file.line(n).strip() for n in written] != block:
+        return None
+    return written[0], written[-1]
+
+
+def _in_block(loss: Loss) -> list[str]:
+    """The lines that were taken out with a `with`, of its block."""
+    if not loss.text.lstrip().startswith("with"):
+        return []
+    indent = _indent(loss.text)
+    block = takewhile(lambda text: not text.strip() or _indent(text) > indent, loss.after)
+    return [text.strip() for text in block if text.strip()]
+
+
+def _indent(text: str) -> int:
+    return len(text) - len(text.lstrip())
 
 
 def _evaluation(loss: Loss) -> Evaluation | None:

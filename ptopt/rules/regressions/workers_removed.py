@@ -6,7 +6,8 @@ from ptopt.findings import TEXTBOOK
 from ptopt.rules.base import Invalid
 from ptopt.rules.regressions._base import Loss, Regression
 from ptopt.rules.regressions._loaders import hands_on_none, left_out, switched_off, training_file
-from ptopt.rules.shared.item_work import item_work
+from ptopt.rules.shared.item_work import in_memory, item_work
+from ptopt.rules.shared.loaders import makes_device_items
 
 _CLASS = re.compile(r"Loader\w*\(")
 
@@ -134,7 +135,7 @@ class WorkersRemoved(Regression):
     )
 
     def confidence(self, loss: Loss) -> float:
-        """Textbook: `num_workers=0`, or none where each item is read or prepared, for a training on an accelerator.
+        """Textbook: `num_workers=0`, or none for a data set that is still the same, for a training on an accelerator.
 
         That goes for the loader of its evaluation, too. Readers found each of the zeros useful; what they found wrong was
         moved to options that the call takes as a whole.
@@ -142,11 +143,18 @@ class WorkersRemoved(Regression):
         return TEXTBOOK if self.is_shown(loss) and training_file(loss) is not None else self.prior
 
     def is_shown(self, loss: Loss) -> bool:
-        if switched_off(loss, "num_workers") is not None or hands_on_none(loss, "num_workers"):
+        if hands_on_none(loss, "num_workers"):
             return True
+        loader = switched_off(loss, "num_workers")
+        if loader is not None:
+            return not makes_device_items(loader, loss.file)
         loader = left_out(loss, "num_workers")
         dataset = loader.arguments.get("dataset") if loader is not None else None
-        return dataset is not None and item_work(dataset, loss.file) is not None
+        if loader is None or dataset is None or in_memory(dataset, loss.file):
+            return False
+        if makes_device_items(loader, loss.file):
+            return False  # which worker processes cannot make
+        return item_work(dataset, loss.file) is not None or loss.kept(dataset)
 
     def is_loss(self, loss: Loss) -> bool:
         """A loader stands there, or a function of the repository that builds one is called with `num_workers=0`."""
