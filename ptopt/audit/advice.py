@@ -125,6 +125,8 @@ ADVICE: dict[str, Advice] = {
         "Replace `DataParallel` by `DistributedDataParallel` started with `torchrun`: one process a GPU.",
         "there is one GPU only",
         3, "one to three days: launching, samplers, logging and checkpoints change", "all of the step, on several GPUs",
+        "torchrun",
+        "Replace `DataParallel` by `DistributedDataParallel` started with `python -m torch.distributed.launch`: one process a GPU.",
     ),
     "padding": Advice(
         Level.MODERATE,

@@ -58,6 +58,7 @@ _ALL = (
     Added("Adagrad(fused=True)", "torch", "2.4", r"torch/optim/adagrad\.py", r"\bfused\b"),
     Added("torch.channels_last", "torch", "1.5", r"torch/nn/modules/module\.py", r"\bconvert_to_format\b"),
     Added("persistent=False", "torch", "1.6", r"torch/nn/modules/module\.py", r"_non_persistent_buffers_set"),
+    Added("torchrun", "torch", "1.10", r"torch-[^/]*\.dist-info/entry_points\.txt", r"^torchrun\b"),
     Added("torch.profiler", "torch", "1.8", r"torch/profiler/profiler\.py", r"^class profile"),
     Added("profiler.schedule", "torch", "1.8", r"torch/profiler/profiler\.py", r"^def schedule"),
     Added("get_total_norm", "torch", "2.6", r"torch/nn/utils/__init__\.py", r"\bget_total_norm"),

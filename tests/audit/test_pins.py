@@ -317,6 +317,29 @@ def test_advice_asks_for_nothing_that_the_pinned_torch_lacks(audited: Auditor) -
         assert [added.name for added in lacking if added.is_named_in(gap.action)] == [], gap.key
 
 
+@pytest.mark.parametrize(
+    ("pin", "started"),
+    [
+        ("torch==1.6.0", "started with `python -m torch.distributed.launch`: one process a GPU."),
+        ("torch==1.10.0", "started with `torchrun`: one process a GPU."),
+        (
+            "torch>=1.6",
+            "started with `torchrun`: one process a GPU. It needs torch 1.10 or later: torch>=1.6",
+        ),
+    ],
+)
+def test_several_processes_are_started_with_what_the_torch_has(
+    audited: Auditor, pin: str, started: str
+) -> None:
+    code = TRAIN.replace("        for x, y in", "        net = nn.DataParallel(net)\n        for x, y in", 1)
+    (gap,) = (
+        gap
+        for gap in audited({"train.py": code, "requirements.txt": f"{pin}\n"}).gaps
+        if gap.key == "distributed"
+    )
+    assert started in gap.action
+
+
 def test_what_the_pinned_torch_lacks_is_not_off(audited: Auditor) -> None:
     code = TRAIN.replace("nn.Linear(512, 512)", "nn.Conv2d(3, 64, 3)")
     for version, state in (("1.4.0", NOT_APPLICABLE), ("1.6.0", OFF)):

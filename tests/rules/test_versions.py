@@ -82,6 +82,14 @@ def test_a_part_of_the_advice_is_left_out() -> None:
     assert messages("full-precision-training", TRAINING, pinned("torch==1.4.0")) == []
 
 
+def test_one_process_a_gpu_is_started_with_what_torch_has() -> None:
+    code = f"    model = torch.nn.DataParallel(model){TRAINING}"
+    (new,) = messages("data-parallel", code, pinned("torch==1.10"))
+    (old,) = messages("data-parallel", code, pinned("torch==1.9"))
+    assert "started with torchrun" in new
+    assert "started with `python -m torch.distributed.launch`" in old
+
+
 def test_lightning_under_either_name() -> None:
     code = 'trainer = pl.Trainer(accelerator="gpu", max_epochs=3)\ntrainer.fit(model, data)\n'
     said = {

@@ -43,6 +43,7 @@ _LEVEL = {Level.CRITICAL: "bold red", Level.MODERATE: "bold yellow", Level.LOW: 
 _MOST_ENTRIES = 6
 _MOST_FINDINGS = 15
 _LISTED = 15
+_MOST_PLACES = 4  # of a row: as many as the measure of one script names
 _DEEPEST = _BELOW = 6  # columns of indentation: of the items of the plan, and of what stands below a row
 _NARROWEST = 24  # columns of what is said of a row
 
@@ -138,16 +139,18 @@ class _Page:
         """A row of the table; what its last column is too narrow for stands below it."""
         room = self._width - (2 + titles + 2 + states + 2)
         detail = Text(self._whole(measure.detail))
-        found = measure.evidence[:2]
+        every = list(dict.fromkeys(measure.evidence))
+        found, others = every[:_MOST_PLACES], len(every[_MOST_PLACES:])
+        more = f" and {others} more" if others else ""
         fits = all(len(str(place)) < room for place in found)
         if found and fits:
-            detail.append(f"  {self._places(found)}", "dim")
+            detail.append(f"  {self._places(found)}{more}", "dim")
         if before := static_row(measure):
             detail.append(f"  {self._whole(before)}", "dim")
         narrow = room < _NARROWEST or any(len(word) > room for word in detail.plain.split())
         below = [detail] if narrow else []
         if found and not fits:
-            below.append(Text(self._places(found, _BELOW), "dim"))
+            below.append(Text(f"{self._places(found, _BELOW)}{more}", "dim"))
         table = Table.grid(padding=(0, 2, 0, 0))
         table.add_column(no_wrap=True, width=2 + titles)
         table.add_column(no_wrap=True, width=states)

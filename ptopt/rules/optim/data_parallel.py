@@ -57,6 +57,7 @@ class DataParallel(Rule):
     severity = Severity.MEDIUM
     triggers = ("DataParallel",)
     nodes = (ast.Call,)
+    partly = frozenset({"torchrun"})
     when_wrong = "the script must run in one process, or on one GPU"
 
     VALID = (
@@ -116,13 +117,14 @@ class DataParallel(Rule):
         if function is not None and _NO_TRAINING.search(function.name):
             return
         offered = file.search(_OFFERED)
+        starter = "torchrun" if file.facts.has("torchrun") else "`python -m torch.distributed.launch`"
         trains = any(file.context.marks_in(f) for f in (None, *file.calls.functions))
         if not trains and file.search(_EVALUATES):
             return  # inference, where nothing else spreads a batch as simply
         yield Problem(
             node,
             "`DataParallel` copies the weights to every GPU on every step and drives all of them from one Python "
-            "process. Wrap the model in `DistributedDataParallel` (one process per GPU, started with torchrun).",
+            f"process. Wrap the model in `DistributedDataParallel` (one process per GPU, started with {starter}).",
             0.7 if trains and not offered else 0.45,
             facts={"ddp_offered": float(offered), "file_trains": float(trains)},
         )

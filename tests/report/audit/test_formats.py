@@ -365,6 +365,19 @@ def test_paths_of_the_table_stay_in_one_piece() -> None:
     assert shown.count(f"{place}\n") >= len(rows)
 
 
+@pytest.mark.parametrize("width", [40, 80])
+def test_the_terminal_names_the_lines_that_decide_a_row(width: int) -> None:
+    """The last ones, too, and how many more there are where scripts share a table."""
+    entry = audit_of("plain").entries[0]
+    for number, more in ((3, ""), (4, ""), (6, " and 2 more")):
+        evidence = tuple(Place("t.py", line) for line in (7, *range(7, 7 + number)))
+        row = dataclasses.replace(entry.measures[0], detail="said", evidence=evidence)
+        audit = dataclasses.replace(audit_of("plain"), entries=(dataclasses.replace(entry, measures=(row,)),))
+        shown = " ".join(render("terminal", audit, width=width).split())
+        named = ", ".join(map(str, dict.fromkeys(evidence[:5])))
+        assert f"said {named}{more} " in shown
+
+
 def test_a_wide_terminal_makes_no_longer_lines() -> None:
     words = "plain words of a row that take more than one line"
     lines = render("terminal", audit_of(words), width=200).splitlines()
