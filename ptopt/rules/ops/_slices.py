@@ -233,9 +233,7 @@ def _carries(loop: ast.For, nodes: list[ast.AST], file: SourceFile) -> bool:
                 continue
             loads.setdefault(ast.unparse(node), (node.lineno, node.col_offset))
     for name, at in stores.items():
-        if name in loads and (
-            loads[name] < at and (name not in top or name in own) or (name in own and name not in top)
-        ):
+        if name in loads and (loads[name] < at or (name in own and name not in top)):
             return True
     if any(name in loads for name in sums):
         return True

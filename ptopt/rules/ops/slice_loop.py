@@ -76,6 +76,15 @@ class SliceLoop(Rule):
             return state
         """,
         """
+        def euler(model, x: torch.Tensor, steps):
+            times = torch.linspace(1, 0, steps + 1)
+            x_next = x
+            for now, then in zip(times[:-1], times[1:]):
+                x_cur = x_next
+                x_next = x_cur + (then - now) * model(x_cur, now)
+            return x_next
+        """,
+        """
         def lengths(x: torch.Tensor, n):
             return [torch.softmax(x[i, : n[i]], 0) for i in range(x.size(0))]
         """,
