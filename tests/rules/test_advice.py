@@ -218,6 +218,7 @@ def test_what_is_added_up_before_it_is_reduced_is_a_number_or_a_tensor() -> None
     (tensor,) = messages("metric-reduced-every-step", REDUCED.format("loss * 2"))
     assert "on the device (`running_loss_value += loss_value.detach()`)" in tensor
 
+
 SAMPLER = """
     def sample(model, x, y, scale):
         if scale > 1.0:

@@ -214,9 +214,7 @@ def _set_under(
         if not bindings or None in guards or len({guard for guard, _ in sides}) < len(sides):
             continue  # always set: outside of conditions, or in both branches of one
         guard, _ = min(sides, key=lambda side: side[0].lineno)
-        target = next(
-            (n for n in walk(bindings[0].node) if isinstance(n, ast.Name) and n.id == name), None
-        )
+        target = next((n for n in walk(bindings[0].node) if isinstance(n, ast.Name) and n.id == name), None)
         if target is not None:
             return target, guard
     return None

@@ -67,9 +67,7 @@ class BuiltOnHostThenMoved(Rule):
     )
     nodes = (ast.Call,)
     calls = MOVES
-    when_wrong = (
-        "Python fills the tensor element by element, random numbers must not depend on the device, or the code runs on the CPU"
-    )
+    when_wrong = "Python fills the tensor element by element, random numbers must not depend on the device, or the code runs on the CPU"
 
     VALID = (
         """
