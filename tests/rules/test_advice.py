@@ -268,3 +268,36 @@ def test_a_tensor_built_on_the_device_keeps_its_data_type() -> None:
         "built-on-host-then-moved", MOVED.format("torch.randn((8, 1)).exp()", "images.device")
     )
     assert drawn.endswith("The GPU draws other random numbers than the CPU.")
+
+
+KEPT = """
+    def validate(model, loader, criterion):
+        model.eval()
+        losses = []
+        for x, y in loader:
+            {}
+            out = model(x.cuda())
+            losses.append({})
+        return losses
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "kept", "grows"),
+    [
+        ("", "((out - y) ** 2).mean()", True),
+        ("", "criterion(out, y.cuda())", True),
+        ("", "out", True),
+        ("", "out.cpu()", True),
+        ("", "out.detach().cpu()", False),
+        ("", "out.argmax(1)", False),
+        ("", "torch.tensor(out)", False),
+        ("", "scored(out, y)", False),  # nobody knows whether it has a graph
+        ("losses = []", "out.mean()", False),
+    ],
+)
+def test_an_evaluation_that_keeps_the_graphs_of_all_batches_in_a_list_says_so(
+    before: str, kept: str, grows: bool
+) -> None:
+    (said,) = messages("evaluation-records-graph", KEPT.format(before, kept))
+    assert ("`losses` on line" in said and "keeps the graph of every batch" in said) is grows
