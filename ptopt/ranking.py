@@ -66,6 +66,13 @@ def _by_cause(proposals: Iterable[Proposal]) -> list[list[Proposal]]:
     return list(by_rule.values())
 
 
+def _by_rule(part: Iterable[Proposal]) -> Iterable[list[Proposal]]:
+    found: defaultdict[str, list[Proposal]] = defaultdict(list)
+    for proposal in part:
+        found[proposal.finding.rule].append(proposal)
+    return found.values()
+
+
 def _overlap(one: Span, other: Span) -> bool:
     return one.start <= other.end and other.start <= one.end
 
@@ -108,11 +115,11 @@ def joined(proposals: Sequence[Proposal], fixes: Fixes, change: ChangedFile | No
     joint: defaultdict[str, list[tuple[frozenset[str], Fix | None]]] = defaultdict(list)
     for group in grouped(p for p in proposals if p.reported):
         parts = _by_cause(group)
-        for part in [*parts, group] if len(parts) > 1 else parts:
-            if len(part) > 1:
-                fix = fixes.joined(part, change)
-                for identity in _identities(part):
-                    joint[identity].append((_identities(part), fix))
+        several = [*(of_rule for part in parts for of_rule in _by_rule(part)), *parts, group]
+        for identities, part in {_identities(part): part for part in several if len(part) > 1}.items():
+            fix = fixes.joined(part, change)
+            for identity in identities:
+                joint[identity].append((identities, fix))
     return tuple(
         dataclasses.replace(p, joint=tuple(joint[p.finding.fingerprint]))
         if p.finding.fingerprint in joint
@@ -225,20 +232,28 @@ def _says_the_same(other: Finding, best: Finding) -> bool:
 def _fix(group: Sequence[Proposal]) -> Fix | None:
     """That of all places where it is as safe as that of the problem that the comment is about, else the latter."""
     best = _best(group)
-    joint = dict(best.joint)
-    own = next(part for part in _by_cause(group) if best in part)
-    fix = best.finding.fix if len(own) == 1 else joint.get(_identities(own))
-    whole = joint.get(_identities(group))
+    fix, whole = _own_fix(best, group), dict(best.joint).get(_identities(group))
     return whole if fix is not None and whole is not None and _cost(whole) <= _cost(fix) else fix
+
+
+def _own_fix(proposal: Proposal, group: Iterable[Proposal]) -> Fix | None:
+    """That of its rule at all places of its part of the comment, or of the whole part where that is as safe.
+
+    What `ptopt fix` makes of it must be announced: another rule of the part that has no fix does not take this one away.
+    """
+    joint = dict(proposal.joint)
+    part = next(part for part in _by_cause(group) if proposal in part)
+    of_rule = [p for p in part if p.finding.rule == proposal.finding.rule]
+    fix = proposal.finding.fix if len(of_rule) == 1 else joint.get(_identities(of_rule))
+    whole = joint.get(_identities(part))
+    return whole if whole is not None and (fix is None or _cost(whole) <= _cost(fix)) else fix
 
 
 def _fix_of_another(here: Sequence[Proposal], group: Sequence[Proposal]) -> tuple[Fix | None, str]:
     """The fix of another rule on the lines of the best finding, with that rule; the best ranked one that has any."""
     best = _best(group).finding
     for proposal in sorted(here, key=_rank):
-        own = next(part for part in _by_cause(group) if proposal in part)
-        joint = dict(proposal.joint)
-        fix = proposal.finding.fix if len(own) == 1 else joint.get(_identities(own))
+        fix = _own_fix(proposal, group)
         if fix is not None and proposal.finding.rule != best.rule:
             return fix, proposal.finding.rule
     return None, ""

@@ -66,3 +66,23 @@ def test_the_fix_of_a_change_leaves_suppressed_code_alone() -> None:
     assert finding.fix is not None
     line = textwrap.dedent(kept).encode().index(b"# ptopt")
     assert [edit.start > line for edit in finding.fix.edits] == [True]
+
+
+SENT = """
+    import torch
+
+    def sample(model, x, timesteps, device):
+        for i, t in enumerate(timesteps):
+            step = torch.tensor([t] * len(x), device=device)
+            scale = torch.ones(x.size(0)).to(device)
+            x = model(x, step, scale)
+            shift = torch.zeros(x.size(0)).to(device)
+            x = x + shift
+        return x
+    """
+
+
+def test_another_rule_of_the_comment_without_a_fix_does_not_take_the_fix_away() -> None:
+    (finding,) = found(SENT, "PTO201", "PTO235", of_a_change=False)
+    assert finding.rule == "PTO201" and "PTO235" in {place.rule for place in finding.also}
+    assert finding.fix is not None and len(finding.fix.edits) == 4  # `ptopt fix` makes both

@@ -34,6 +34,7 @@ _OF_SUCH_CODE: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("host-index", "the loss"): ("use:reduced", "symbol:loss", "path:loss"),
     ("accidental-float64", "adding the noise"): ("accidental-float64:drawn",),
     ("accidental-float64", "the loss"): ("symbol:loss", "path:loss"),
+    ("item-every-step", "the training step"): ("item-every-step:once",),
     ("cache-cleared-every-step", "a step of one matrix product"): ("cache-cleared-every-step:collects",),
     ("widened-before-copy", "the copy of the batch"): ("widened-before-copy:to_device",),
 }
@@ -88,8 +89,8 @@ def of_finding(name: str, features: Mapping[str, float]) -> tuple[Impact, ...]:
     """Gains of the rule that may be claimed for one finding: those whose conditions resemble its code.
 
     What we measured on a CPU is left out unless the work is known to be done there; what we measured on a GPU, where it
-    is known to be done on a CPU; both where the code shows that its loop is short; what we measured on one kind of the
-    code that the rule finds, where the code is of another; and a share of a training step, ours or a published one, where
+    is known to be done on a CPU; both where the code shows that its loop is short; what was measured on one kind of the
+    code that the rule finds, by us or by others, where the code is of another; and a share of a training step, ours or a published one, where
     the code is not known to be part of a training. A range that includes a loss says nothing for the code, and is left out too.
     """
     on_cpu = features.get("device:cpu", 0.0) > 0
@@ -99,15 +100,11 @@ def of_finding(name: str, features: Mapping[str, float]) -> tuple[Impact, ...]:
     def alike(impact: Impact) -> bool:
         kind = _OF_SUCH_CODE.get((name, impact.scope))
         of_kind = kind is None or any(features.get(feature, 0.0) > 0 for feature in kind)
-        return resembles[impact.device] and not short and of_kind
+        return of_kind and (impact.provenance != "measured" or (resembles[impact.device] and not short))
 
     no_step = _is_no_step(features)
     return tuple(
-        i
-        for i in of_rule(name)
-        if i.low >= 1
-        and not (no_step and _OF_A_STEP.search(i.scope))
-        and (i.provenance != "measured" or alike(i))
+        i for i in of_rule(name) if i.low >= 1 and not (no_step and _OF_A_STEP.search(i.scope)) and alike(i)
     )
 
 

@@ -297,23 +297,24 @@ def _at_places(number: int, places: int, noun: str = "finding") -> str:
 
 
 def left_out_lines(left: LeftOut) -> tuple[str, str]:
-    """What the ranker left out, by the condition that is missed; and how to see it."""
+    """What the ranker left out, each place by the first condition that it misses, so that the sum adds up; how to see it."""
     words = {
         Condition.CONFIDENCE: "below the threshold of confidence ({:.2f})",
         Condition.RIGHT: "true with a probability below {:.2f}",
         Condition.STATED: "stated by the rule with a confidence below {:.2f}",
     }
-    every = [(left.places.get(c, 0) + left.also.get(c, 0), c) for c in Condition]
-    missed = [(number, words[c].format(left.least[c])) for number, c in every if number]
+    missed = [
+        (number, words[c].format(left.least[c])) for c in Condition if (number := left.places.get(c, 0))
+    ]
     reasons = "; ".join(f"{number:,} {why}" if len(missed) > 1 else why for number, why in missed)
     flags = "--min-confidence 0"
     if left.limit is not None and left.least.get(Condition.STATED):
         flags += f" --budget {max(_MANY, left.all_findings)}"
     elif left.limit is not None and left.all_findings > left.limit:
         flags += f" --budget {left.all_findings}"
-    number = count(sum(left.places.values()), "place")
-    several = " (a place can miss several)" if left.also else ""
-    return f"{number} left out: {reasons}{several}", f"{flags}{SHOWS}{_shown_then(left)}"
+    places = sum(left.places.values())
+    several = f" ({'some miss' if places > 1 else 'it misses'} other conditions, too)" if left.also else ""
+    return f"{count(places, 'place')} left out: {reasons}{several}", f"{flags}{SHOWS}{_shown_then(left)}"
 
 
 def _shown_then(left: LeftOut) -> str:

@@ -302,3 +302,33 @@ def test_what_was_measured_on_a_gpu_agrees_with_the_figures_beside_it() -> None:
     for name, gain in ours:
         for figure in FIGURE.findall(gain.conditions):
             assert gain.low <= float(figure.replace(",", "")) <= gain.high, (name, gain)
+
+
+PER_PARAMETER = """\
+import torch
+
+
+def train(model, loader, optimizer):
+    for batch in loader:
+        loss = model(batch.cuda()).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        {}
+        optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("read", "claimed"),
+    [
+        ("losses.append(loss.item())", True),
+        ("norms = [p.grad.norm().item() for p in model.parameters()]", False),  # hundreds of reads, not one
+        ("for row in loss:\n            rows.append(row.norm().item())", False),
+    ],
+)
+def test_a_published_gain_of_one_read_is_not_that_of_many(read: str, claimed: bool) -> None:
+    config = Config().model_copy(update={"select": ("PTO101",), "min_confidence": 0.0, "skip": ()})
+    file = whole_file("train.py", PER_PARAMETER.format(read).encode())
+    (finding,) = review_files([file], config=config, facts=NO_FACTS, limit_to_change=False).findings
+    assert any(i.provenance == "published" for i in finding.impact) is claimed
+    assert (finding.severity == "medium") is ("parameters" in read)

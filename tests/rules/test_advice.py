@@ -217,3 +217,87 @@ def test_what_is_added_up_before_it_is_reduced_is_a_number_or_a_tensor() -> None
     assert "(`running_loss_value += loss_value`)" in number
     (tensor,) = messages("metric-reduced-every-step", REDUCED.format("loss * 2"))
     assert "on the device (`running_loss_value += loss_value.detach()`)" in tensor
+
+
+SAMPLER = """
+    def sample(model, x, y, scale):
+        if scale > 1.0:
+            nothing = torch.zeros_like(y)
+        {}
+        for t in torch.linspace(1, 0, 50):
+            both = y
+            if {}:
+                both = torch.cat([y, nothing])
+            x = x - model(x, t, both)
+        return x
+"""
+
+
+def test_what_is_computed_of_an_operand_with_a_condition_keeps_that_condition() -> None:
+    (guarded,) = messages("invariant-compute-in-loop", SAMPLER.format("", "scale > 1.0 and t < 0.9"))
+    assert "Compute it once where `nothing` is set, on line" in guarded and "`scale > 1.0`" in guarded
+    both = SAMPLER.replace("        {}\n", "        else:\n            nothing = y\n        {}\n")
+    (always,) = messages("invariant-compute-in-loop", both.format("", "t < 0.9"))
+    assert always.endswith("Compute it once before the loop and use the name.")
+    stops = SAMPLER.replace("        {}\n", "        else:\n            raise ValueError\n        {}\n")
+    (raised,) = messages("invariant-compute-in-loop", stops.format("", "t < 0.9"))
+    assert raised.endswith("Compute it once before the loop and use the name.")
+    reset = "nothing = load()"
+    (asked,) = messages("invariant-compute-in-loop", SAMPLER.format(reset, "nothing is not None and t < 0.9"))
+    assert "keep what the condition on line" in asked and asked.endswith("asks of `nothing`.")
+
+
+MOVED = """
+    class Loss:
+        def __call__(self, images):
+            t = {}
+            t = t.to({})
+            return images * t
+"""
+
+
+def test_a_tensor_built_on_the_device_keeps_its_data_type() -> None:
+    spread = "torch.linspace(0, 1, 9).exp()"
+    (kept,) = messages(
+        "built-on-host-then-moved", MOVED.format(spread, "device=images.device, dtype=images.dtype")
+    )
+    assert "keep only `.to(images.dtype)` of the move" in kept and "random" not in kept
+    (dropped,) = messages("built-on-host-then-moved", MOVED.format(spread, "images.device"))
+    assert "and drop the move." in dropped
+    (drawn,) = messages(
+        "built-on-host-then-moved", MOVED.format("torch.randn((8, 1)).exp()", "images.device")
+    )
+    assert drawn.endswith("The GPU draws other random numbers than the CPU.")
+
+
+KEPT = """
+    def validate(model, loader, criterion):
+        model.eval()
+        losses = []
+        for x, y in loader:
+            {}
+            out = model(x.cuda())
+            losses.append({})
+        return losses
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "kept", "grows"),
+    [
+        ("", "((out - y) ** 2).mean()", True),
+        ("", "criterion(out, y.cuda())", True),
+        ("", "out", True),
+        ("", "out.cpu()", True),
+        ("", "out.detach().cpu()", False),
+        ("", "out.argmax(1)", False),
+        ("", "torch.tensor(out)", False),
+        ("", "scored(out, y)", False),  # nobody knows whether it has a graph
+        ("losses = []", "out.mean()", False),
+    ],
+)
+def test_an_evaluation_that_keeps_the_graphs_of_all_batches_in_a_list_says_so(
+    before: str, kept: str, grows: bool
+) -> None:
+    (said,) = messages("evaluation-records-graph", KEPT.format(before, kept))
+    assert ("`losses` on line" in said and "keeps the graph of every batch" in said) is grows

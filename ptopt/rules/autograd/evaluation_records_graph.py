@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from ptopt.rules.base import Benchmark, Invalid, Problem, Rule, Severity, SourceFile, quote
-from ptopt.rules.shared.evaluation import evaluation_of
+from ptopt.rules.shared.evaluation import evaluation_of, kept_with_graph
 from ptopt.rules.shared.networks import summed_with_graph
 from ptopt.rules.shared.no_grad import remedy_of
 
@@ -416,11 +416,18 @@ class EvaluationRecordsGraph(Rule):
         call = found.first[0]
         within = f"`{function.name}`" if function is not None else "This script"
         remedy, fix = remedy_of(found, function, file)
-        total = summed_with_graph([call for call, _ in found.calls], file)
+        passes = [call for call, _ in found.calls]
+        total = summed_with_graph(passes, file)
+        listed = kept_with_graph(passes, file) if total is None else None
         kept = "each pass keeps its activations for a `backward()` that never comes"
         if total is not None:
             kept += (
                 f", and `{file.source(total.target)}` on line {total.lineno} holds on to the graph of every batch, so that memory "
+                "grows with their number until it runs out"
+            )
+        elif listed is not None and isinstance(listed.func, ast.Attribute):
+            kept += (
+                f", and {quote(file, listed.func.value)} on line {listed.lineno} keeps the graph of every batch, so that memory "
                 "grows with their number until it runs out"
             )
 

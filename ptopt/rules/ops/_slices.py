@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import dataclass, field
 from weakref import ReferenceType
 
@@ -157,17 +158,58 @@ def _bind(target: ast.expr, iterable: ast.expr, found: Slices) -> bool:
             bound = [_bind(t, a, found) for t, a in zip(target.elts, iterable.args, strict=True)]
             return any(bound)
     blocks = name in ("chunk", "split", "unbind", "parameters")
-    if not isinstance(target, ast.Name) or blocks or not file.values.is_tensor(iterable):
+    if (
+        not isinstance(target, ast.Name)
+        or blocks
+        or not (file.values.is_tensor(iterable) or _rows_go_into_torch(target, iterable, found))
+    ):
         found.others |= names_in(target)
         return False
     binding = file.bindings.last_before(iterable) if isinstance(iterable, ast.Name) else None
     made_by = binding.value if binding is not None and binding.kind == "item" else None
-    if made_by is not None and not file.values.is_tensor(made_by):
+    if (
+        made_by is not None
+        and not file.values.is_tensor(made_by)
+        and not (isinstance(iterable, ast.Name) and _entry_has_shape(iterable, file))
+    ):
         return False  # one of several: perhaps a tuple of tensors
     found.taken.add(target.id)
     found.sources.append(iterable)
     found.first = found.first or target
     return True
+
+
+def _rows_go_into_torch(target: ast.Name, iterable: ast.expr, found: Slices) -> bool:
+    """Does the function ask what is iterated for its shape, and give its rows to torch?"""
+    file = found.file
+    if not isinstance(iterable, (ast.Name, ast.Attribute)) or file.values.of(iterable).kind:
+        return False
+    if not has_shape(iterable, file) and not (
+        isinstance(iterable, ast.Name) and _entry_has_shape(iterable, file)
+    ):
+        return False
+    return any(_goes_into_torch(load, file) for load in file.uses.loads_in(found.place, target.id))
+
+
+def _entry_has_shape(name: ast.Name, file: SourceFile) -> bool:
+    """Is it an entry of a list, of which the function asks another entry for its shape: `z` of `zs`, beside `zs[0].shape`?"""
+    binding = file.bindings.last_before(name)
+    if binding is None or binding.kind != "item" or binding.value is None:
+        return False
+    iterable, path = binding.value, list(binding.path)
+    while isinstance(iterable, ast.Call) and isinstance(iterable.func, ast.Name) and iterable.args and path:
+        if iterable.func.id == "enumerate" and path[0] == 1:
+            iterable = iterable.args[0]
+        elif iterable.func.id == "zip" and path[0] < len(iterable.args):
+            iterable = iterable.args[path[0]]
+        else:
+            return False
+        path = path[1:]
+    if path:
+        return False
+    holder = re.escape(ast.unparse(iterable))
+    shaped = file.once(_shaped).get(file.index.function_of(name), ())
+    return any(re.fullmatch(rf"{holder}\[-?\d+\]", text) for text in shaped)
 
 
 def _follow(nodes: list[ast.AST], found: Slices) -> None:
@@ -232,10 +274,9 @@ def _carries(loop: ast.For, nodes: list[ast.AST], file: SourceFile) -> bool:
             if node in holders:
                 continue
             loads.setdefault(ast.unparse(node), (node.lineno, node.col_offset))
+    given = names_in(loop.target)  # anew in each iteration
     for name, at in stores.items():
-        if name in loads and (
-            loads[name] < at and (name not in top or name in own) or (name in own and name not in top)
-        ):
+        if name in loads and name not in given and (loads[name] < at or (name in own and name not in top)):
             return True
     if any(name in loads for name in sums):
         return True

@@ -165,7 +165,7 @@ class InvariantComputeInLoop(Rule):
         yield Problem(
             node,
             f"{quote(file, node)} gives the same result in each iteration of the {over} at line {place.lineno}: nothing "
-            f"that it reads changes there. Compute it once before the {over} and use the name.",
+            f"that it reads changes there. {_remedy(node, place, over, file)}",
             0.3 if few or cost(node, file) == 1 else 0.45,
             (Evidence(place.lineno, f"the {over}"),) if place.lineno != node.lineno else (),
             cause=place,
@@ -179,6 +179,63 @@ class InvariantComputeInLoop(Rule):
                 "trip_count": _trips(place),
             },
         )
+
+
+def _remedy(node: ast.expr, place: Loop | Comprehension, over: str, file: SourceFile) -> str:
+    """Where to compute it: not before the loop where an operand, or the call, has a condition of its own."""
+    set_under = _set_under(node, place, file)
+    if set_under is not None:
+        binding, guard = set_under
+        return (
+            f"Compute it once where {quote(file, binding)} is set, on line {binding.lineno}: that is done only where the condition "
+            f"on line {guard.lineno} says so ({quote(file, guard.test, 50)})."
+        )
+    remedy = f"Compute it once before the {over} and use the name"
+    read = reads(node, file) - {"self"}
+    for around, child in file.index.ancestors(node):
+        if around is place:
+            break
+        if isinstance(around, (ast.If, ast.IfExp)) and child is not around.test:
+            asked = sorted(reads(around.test, file) & read)
+            if asked:  # `if mask is not None: y = torch.softmax(mask, -1)`
+                return f"{remedy}; keep what the condition on line {around.lineno} asks of `{asked[0]}`."
+    return f"{remedy}."
+
+
+def _set_under(
+    node: ast.expr, place: Loop | Comprehension, file: SourceFile
+) -> tuple[ast.Name, ast.If] | None:
+    """An operand that has a value only under a condition in which the loop does not stand, and that condition."""
+    function = file.index.function_of(place)
+    shared = {around for around, _ in file.index.ancestors(place)}
+    for name in sorted(names_in(node)):
+        bindings = file.bindings.of(function, name)
+        guards = [_guard_of(binding.node, shared, file) for binding in bindings]
+        sides = {guard for guard in guards if guard is not None}
+        if not bindings or None in guards or len({guard for guard, _ in sides}) < len(sides):
+            continue  # always set: outside of conditions, or in both branches of one
+        guard, _ = min(sides, key=lambda side: side[0].lineno)
+        target = next((n for n in walk(bindings[0].node) if isinstance(n, ast.Name) and n.id == name), None)
+        if target is not None:
+            return target, guard
+    return None
+
+
+def _guard_of(node: ast.AST, shared: set[ast.AST], file: SourceFile) -> tuple[ast.If, bool] | None:
+    """The outermost condition around it that is not in `shared`, and whether it stands in its body.
+
+    None where the other branch leaves the function.
+    """
+    found = None
+    for around, child in file.index.ancestors(node):
+        if around in shared:
+            break
+        if isinstance(around, ast.If):
+            inside = child in around.body
+            other = around.orelse if inside else around.body
+            leaves = bool(other) and isinstance(other[-1], (ast.Raise, ast.Return))
+            found = None if leaves else (around, inside)
+    return found
 
 
 def _in_one_iteration(node: ast.AST, place: ast.AST, file: SourceFile) -> bool:

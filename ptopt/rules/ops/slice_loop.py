@@ -77,6 +77,23 @@ class SliceLoop(Rule):
             return state
         """,
         """
+        def euler(model, x: torch.Tensor, steps):
+            times = torch.linspace(1, 0, steps + 1)
+            x_next = x
+            for now, then in zip(times[:-1], times[1:]):
+                x_cur = x_next
+                x_next = x_cur + (then - now) * model(x_cur, now)
+            return x_next
+        """,
+        """
+        class Alignment:
+            def __call__(self, ours, theirs):
+                total = 0.0
+                for a, b in zip(ours, theirs):
+                    total += -(F.normalize(a, dim=-1) * F.normalize(b, dim=-1)).sum(dim=-1).mean()
+                return total / len(ours)
+        """,
+        """
         def lengths(x: torch.Tensor, n):
             return [torch.softmax(x[i, : n[i]], 0) for i in range(x.size(0))]
         """,
@@ -127,6 +144,20 @@ class SliceLoop(Rule):
                         inter = (w[:, None] * w[None, :] * gap).sum()
                         total = total + inter + (w**2 * z).sum() / 3
                     return total / weights.shape[0]
+            """
+        ),
+        Invalid(
+            """
+            class Alignment:
+                def __call__(self, ours, theirs):
+                    total = 0.0
+                    batch = ours[0].shape[0]
+                    for i, (mine, other) in enumerate(zip(ours, theirs)):
+                        for j, (a, b) in enumerate(zip(mine, other)):  # !
+                            a = F.normalize(a, dim=-1)
+                            b = F.normalize(b, dim=-1)
+                            total += -(a * b).sum(dim=-1).mean()
+                    return total / batch
             """
         ),
         Invalid(

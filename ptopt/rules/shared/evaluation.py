@@ -14,6 +14,7 @@ from ptopt.rules.shared.networks import (
     covered_by,
     escapes,
     is_forward_method,
+    listed_with_graph,
     network_argument_of,
     network_method_of,
     network_of,
@@ -193,6 +194,18 @@ def _keeps_all_batches(
     The sum that it returns carries them, too; where a caller goes backward through it, no evaluation was found.
     """
     return bool(_EVALUATES.search(function.name)) and summed_with_graph([call], file) is not None
+
+
+def kept_with_graph(calls: list[ast.Call], file: SourceFile) -> ast.Call | None:
+    """The `append` by which a loop over data keeps what each pass gives, with its graph."""
+    for loop in dict.fromkeys(loop for call in calls for loop in file.index.loops_of(call)):
+        if isinstance(loop, ast.For) and (
+            file.context.is_eval_loop(loop) or _DATA.search(file.source(loop.iter))
+        ):
+            kept = listed_with_graph(calls, loop, file)
+            if kept is not None:
+                return kept
+    return None
 
 
 def _evidence(

@@ -10,8 +10,8 @@ from functools import lru_cache
 
 from ptopt.rules.base import SourceFile, is_literal
 from ptopt.source.calls import last_name
-from ptopt.source.index import COMPREHENSIONS, FunctionNode, own_nodes, walk
-from ptopt.source.torch_names import GRADLESS_FUNCTIONS, KEEPS_TENSOR
+from ptopt.source.index import COMPREHENSIONS, FunctionNode, Loop, own_nodes, walk
+from ptopt.source.torch_names import GRADLESS_FUNCTIONS, KEEPS_TENSOR, TENSOR_FACTORIES
 
 _MODEL_NAME = re.compile(
     r"^(model|net|network|policy|actor|critic|encoder|decoder|backbone|generator|discriminator|teacher|student"
@@ -382,6 +382,73 @@ def summed_with_graph(calls: Sequence[ast.Call], file: SourceFile) -> ast.AugAss
             ):
                 return node
     return None
+
+
+def listed_with_graph(calls: Sequence[ast.Call], loop: Loop, file: SourceFile) -> ast.Call | None:
+    """`losses.append(loss)` of what `calls` give in the loop: the list, made before it, keeps the graph of each pass.
+
+    Only where nothing but tensor operations stands between: what an unknown function returns may have no graph.
+    """
+    sources: set[ast.AST] = {call for call in calls if file.index.within(call, loop)}
+    nodes = list(own_nodes(loop))
+    made = {
+        name for node in nodes if isinstance(node, ast.Assign) for t in node.targets for name in _names(t)
+    }
+    tainted: set[str] = set()
+    for node in nodes:
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                keeps = _keeps_graph(node.value, sources, tainted, file)
+                tainted = tainted | _names(target) if keeps else tainted - _names(target)
+        elif (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr == "append"
+            and len(node.args) == 1
+            and next(file.index.loops_of(node), None) is loop
+            and (path := path_of(node.func.value))
+            and path not in made
+            and _keeps_graph(node.args[0], sources, tainted, file)
+            and not _is_emptied(path, nodes)
+        ):
+            return node
+    return None
+
+
+def _keeps_graph(expr: ast.expr, sources: set[ast.AST], tainted: set[str], file: SourceFile) -> bool:
+    """Is it a value of `sources`, or computed of one by tensor operations that pass gradients on?"""
+    if expr in sources:
+        return True
+    if isinstance(expr, (ast.Name, ast.Attribute)):
+        return path_of(expr) in tainted
+    if isinstance(expr, ast.UnaryOp):
+        return not isinstance(expr.op, ast.Not) and _keeps_graph(expr.operand, sources, tainted, file)
+    if isinstance(expr, ast.BinOp):
+        return any(_keeps_graph(side, sources, tainted, file) for side in (expr.left, expr.right))
+    if not isinstance(expr, ast.Call) or not _carries(expr, sources, tainted, file):
+        return False
+    func, name = expr.func, last_name(expr.func)
+    qualified = file.imports.qualified(func)
+    if (qualified.startswith("torch.") and name not in TENSOR_FACTORIES) or (
+        not qualified and _COMPUTES_LOSS.search(name)
+    ):
+        return any(_keeps_graph(arg, sources, tainted, file) for arg in expr.args)
+    return (
+        isinstance(func, ast.Attribute)
+        and name in KEEPS_TENSOR - {"numpy"}
+        and _keeps_graph(func.value, sources, tainted, file)
+    )
+
+
+def _is_emptied(path: str, nodes: Sequence[ast.AST]) -> bool:
+    """Does the code take entries out of the list again?"""
+    return any(
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in ("clear", "pop", "popleft")
+        and path_of(node.func.value) == path
+        for node in nodes
+    )
 
 
 def _without_indices(target: ast.expr, value: ast.expr) -> ast.expr:

@@ -29,6 +29,7 @@ from ptopt.rules.sync._reads import (
 from ptopt.rules.sync.tensor_logged_every_step import shown_each_step
 from ptopt.source.context import STEP_WORDS, Step
 from ptopt.source.file import remembered
+from ptopt.source.frequency import Often
 from ptopt.source.index import FunctionNode, own_nodes, walk
 from ptopt.source.uses import COMPARED, IGNORED, PASSED, REPORTED, RETURNED, STORED
 from ptopt.source.values import is_loss_name
@@ -254,8 +255,10 @@ class ItemEveryStep(Rule):
             return
         sure = _confidence(node, read, place.step, file) if place.step is not None else 0.4
         each = _per_parameter(node, place.node, file)
-        if each and place.step is not None and not _guarded(node, place.node, file):
+        many = each and place.step is not None and not _guarded(node, place.node, file)
+        if many:
             sure = TEXTBOOK  # hundreds of waits, not one
+        once = place.step is not None and not each and file.frequencies.of(node).often <= Often.STEP
         shown, line = ("", 0) if each else shown_each_step(node, place, file)
         advice = _advice(node, each, place.step is not None, file)
         if shown:
@@ -272,7 +275,12 @@ class ItemEveryStep(Rule):
             None if shown else _fix(node, read, file),
             cause=place.node,
             subject=read,
-            facts={**wait_facts(node, place.node, file), "shown_each_step": float(bool(shown))},
+            severity=Severity.MEDIUM if many else None,
+            facts={
+                **wait_facts(node, place.node, file),
+                "shown_each_step": float(bool(shown)),
+                "once": float(once),
+            },
         )
 
 

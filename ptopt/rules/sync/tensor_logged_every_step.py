@@ -93,6 +93,16 @@ class TensorLoggedEveryStep(Rule):
                 return loss
         """,
         """
+        for step, (x, y) in enumerate(loader):
+            loss = F.cross_entropy(model(x.to(device)), y.to(device))
+            loss.backward()
+            optimizer.step()
+            logs = {"lr": scheduler.get_last_lr()[0]}
+            if step % 50 == 0:
+                logs["loss"] = loss
+            progress_bar.set_postfix(**logs)
+        """,
+        """
         for epoch in range(epochs):
             for x, y in loader:
                 loss = F.mse_loss(model(x.to(device)), y.to(device))
@@ -122,6 +132,17 @@ class TensorLoggedEveryStep(Rule):
         ),
         Invalid(
             """
+            for x, y in loader:
+                loss = F.cross_entropy(model(x.to(device)), y.to(device))
+                loss.backward()
+                optimizer.step()
+                logs = {"lr": scheduler.get_last_lr()[0]}
+                logs["loss"] = loss
+                progress_bar.set_postfix(**logs)  # !
+            """
+        ),
+        Invalid(
+            """
             for step, (x, y) in enumerate(loader):
                 loss = criterion(model(x.cuda()), y.cuda())
                 loss.backward()
@@ -134,7 +155,7 @@ class TensorLoggedEveryStep(Rule):
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         if not isinstance(node, ast.Call) or not reports(node, file):
             return
-        tensor = next((t for t in _printed(node) if _on_device(t, file)), None)
+        tensor = next((t for t in _printed(node, file) if _on_device(t, file)), None)
         place = often_place(node, file) if tensor is not None else None
         if tensor is None or place is None:
             return
@@ -200,7 +221,7 @@ def _reported_names(root: ast.AST, file: SourceFile) -> dict[str, int]:
     }
 
 
-def _printed(call: ast.Call) -> Iterator[ast.expr]:
+def _printed(call: ast.Call, file: SourceFile) -> Iterator[ast.expr]:
     """What the call formats: arguments, parts of f-strings, values of a dictionary."""
     for argument in [*call.args, *(k.value for k in call.keywords)]:
         if isinstance(argument, ast.JoinedStr):
@@ -215,6 +236,32 @@ def _printed(call: ast.Call) -> Iterator[ast.expr]:
             yield from argument.args
         else:
             yield argument
+            yield from _put_into(argument, call, file)
+
+
+def _put_into(argument: ast.expr, call: ast.Call, file: SourceFile) -> Iterator[ast.expr]:
+    """The values of a dictionary that the same iteration fills: `logs = {"loss": loss}`, `logs["norm"] = norm`."""
+    if not isinstance(argument, ast.Name):
+        return
+    binding = file.bindings.last_before(argument)
+    loop = next(file.index.loops_of(call), None)
+    if binding is None or not isinstance(binding.value, ast.Dict) or binding.kind != "assign":
+        return
+    if next(file.index.loops_of(binding.node), None) is not loop:
+        return
+    if file.guards.rare(binding.node, loop) is None:
+        yield from binding.value.values
+    for held in file.uses.loads(file.index.function_of(argument), argument.id):
+        entry = file.index.parent(held)
+        statement = file.index.parent(entry) if isinstance(entry, ast.Subscript) else None
+        if (
+            isinstance(statement, ast.Assign)
+            and entry in statement.targets
+            and binding.line < statement.lineno < call.lineno
+            and next(file.index.loops_of(statement), None) is loop
+            and file.guards.rare(statement, loop) is None
+        ):
+            yield statement.value
 
 
 def _on_device(expr: ast.expr, file: SourceFile) -> bool:

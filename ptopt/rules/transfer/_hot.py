@@ -103,6 +103,20 @@ def bound_in(root: ast.AST) -> frozenset[str]:
 
 
 @remembered
+def attributes_bound_in(root: ast.AST) -> frozenset[str]:
+    """Names of attributes, of whatever object, that the code under `root` binds or changes by subscript."""
+    names: set[str] = set()
+    for node in walk(root):
+        if isinstance(getattr(node, "ctx", None), (ast.Store, ast.Del)):
+            target = node
+            while isinstance(target, (ast.Subscript, ast.Starred)):
+                target = target.value
+            if isinstance(target, ast.Attribute):
+                names.add(target.attr)
+    return frozenset(names)
+
+
+@remembered
 def attributes_set_in(method: ast.AST) -> frozenset[str]:
     """Attributes of `self` that the code binds or changes by subscript."""
     names: set[str] = set()

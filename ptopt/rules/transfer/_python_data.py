@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ptopt.rules.base import has_unpacking, keyword_of
 from ptopt.rules.shared.moves import Move, is_accelerator, move_of
-from ptopt.rules.transfer._hot import Hot, attributes_set_in, bound_in
+from ptopt.rules.transfer._hot import Hot, attributes_bound_in, attributes_set_in, bound_in
 from ptopt.source.calls import called_name, last_name
 from ptopt.source.file import SourceFile, remembered
 from ptopt.source.index import FUNCTIONS, walk
@@ -133,10 +133,31 @@ def is_constant(made: Made, hot: Hot, file: SourceFile) -> bool:
     if isinstance(hot.node, FUNCTIONS):
         cls = file.index.class_of(hot.node)
         return all(_is_global(n) or (cls is not None and _set_at_init(n, cls)) for n in names)
-    bound = bound_in(hot.node) | _mutated_in(hot.node)
+    bound, mutated = bound_in(hot.node), _mutated_in(hot.node)
     inner = file.index.function_of(made.node) is file.index.function_of(hot.node)
     return inner and not any(
-        n.attr in bound if isinstance(n, ast.Attribute) else n.id in bound for n in names
+        n.attr in mutated | attributes_bound_in(hot.node) or _is_acted_on(n, hot.node, file)
+        if isinstance(n, ast.Attribute)
+        else n.id in mutated | bound
+        for n in names
+    )
+
+
+def _is_acted_on(name: ast.Attribute, root: ast.AST, file: SourceFile) -> bool:
+    """Is a method of the object called that may change the attribute: `schedule.step()` that of `schedule.weight`?"""
+    cls = file.index.class_of(name)
+    if cls is not None and _set_at_init(name, cls):
+        return False
+    return file.source(name.value) in _receivers(root, file)
+
+
+@remembered
+def _receivers(root: ast.AST, file: SourceFile) -> frozenset[str]:
+    """Objects whose methods the code under `root` calls."""
+    return frozenset(
+        file.source(node.func.value)
+        for node in walk(root)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
     )
 
 

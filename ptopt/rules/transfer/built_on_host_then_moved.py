@@ -8,6 +8,7 @@ from ptopt.rules.shared.moves import move_of
 from ptopt.rules.transfer._hot import hot_place
 from ptopt.rules.transfer._origins import built_from_factories, sources
 from ptopt.rules.transfer._python_data import MOVES, factory_behind
+from ptopt.source.calls import called_name
 
 
 class BuiltOnHostThenMoved(Rule):
@@ -22,7 +23,8 @@ class BuiltOnHostThenMoved(Rule):
     waits for the copy, every time.
 
     ## When this is wrong
-    When the tensor is filled element by element in Python, which the CPU does faster, or the code runs on the CPU.
+    When the tensor is filled element by element in Python, which the CPU does faster, the code runs on the CPU, or random
+    numbers have to be the same on each kind of device: the CPU and the GPU draw from different random streams.
 
     ## Example
     ```python
@@ -66,9 +68,13 @@ class BuiltOnHostThenMoved(Rule):
     )
     nodes = (ast.Call,)
     calls = MOVES
-    when_wrong = "Python fills the tensor element by element, or the code runs on the CPU"
+    when_wrong = "Python fills the tensor element by element, random numbers must not depend on the device, or the code runs on the CPU"
 
     VALID = (
+        """
+        def noise(x, generator):
+            return (torch.rand(x.size(0), generator=generator) * 2 - 1).to(x.device)
+        """,
         """
         def mask(x):
             return torch.arange(x.size(1), device=x.device).unsqueeze(0) < x
@@ -137,25 +143,31 @@ class BuiltOnHostThenMoved(Rule):
         if move is None or file.values.of(move.tensor).device != "cpu":
             return
         made = built_from_factories(move.tensor, file)
-        if made is None or _factory_moved(move.tensor, made) or _filled_in_loop(move.tensor, file):
+        if made is None or any(map(_has_stream, made)):
+            return
+        if _factory_moved(move.tensor, made) or _filled_in_loop(move.tensor, file):
             return
         hot = hot_place(node, file)
         parent = file.index.parent(node)
         if hot is None or (isinstance(parent, ast.Assign) and isinstance(parent.targets[0], ast.Attribute)):
             return  # what an attribute keeps is made once, for all that is known
         first = made[0]
+        drawn = any(called_name(call).startswith("rand") and called_name(call) != "randperm" for call in made)
         calls = f"factory call{'s' if len(made) > 1 else ''}"
         if any(_writes(move.tensor, file)):
             calls = "factory calls, those of what it is filled with included,"
-        remedy = f"Pass `device={move.device}` to the {calls} instead, and drop the move."
-        constant = hot.kind == "forward" and not _varies(move.tensor, file)
+        instead = f"keep only `.to({move.dtype})` of the move" if move.dtype else "drop the move"
+        remedy = f"Pass `device={move.device}` to the {calls} instead, and {instead}."
+        if drawn:
+            remedy += " The GPU draws other random numbers than the CPU."
+        constant = hot.kind == "forward" and not drawn and not _varies(move.tensor, file)
         if constant:
             remedy = "Nothing in it changes from call to call: build it once, in `__init__`, with `register_buffer`."
         yield Problem(
             node,
             f"{quote(file, move.tensor)} is computed on the CPU from {quote(file, first, 40)} (line {first.lineno}) and then "
             f"copied to the device, {hot.words}; the copy makes Python wait. {remedy}",
-            0.6 if hot.kind in ("step", "forward") else 0.5,
+            0.45 if drawn else 0.6 if hot.kind in ("step", "forward") else 0.5,
             (Evidence(first.lineno, "made on the CPU"), *hot.evidence),
             cause=hot.node,
             subject=move.tensor,
@@ -166,6 +178,11 @@ class BuiltOnHostThenMoved(Rule):
 def _factory_moved(tensor: ast.expr, made: list[ast.Call]) -> bool:
     """Only methods that rearrange stand between the factory and the move: `factory-then-move` speaks."""
     return factory_behind(tensor) is made[0] and len(made) == 1
+
+
+def _has_stream(factory: ast.Call) -> bool:
+    """Does it draw from a generator of its own? That one belongs to the device that it was made for."""
+    return any(keyword.arg == "generator" for keyword in factory.keywords)
 
 
 def _filled_in_loop(tensor: ast.expr, file: SourceFile) -> bool:

@@ -126,6 +126,14 @@ class ConstantRebuiltEveryStep(Rule):
             latents = model(latents, t, torch.tensor(weights, device=device))
         """,
         """
+        for x, y in loader:
+            weight = torch.tensor(schedule.weight).to(device)
+            loss = criterion(model(x.to(device)), y.to(device)) * weight
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+        """,
+        """
         class Net(nn.Module):
             def set_scales(self, scales):
                 self.scales = scales
@@ -178,6 +186,15 @@ class ConstantRebuiltEveryStep(Rule):
                 mean = torch.tensor([0.485, 0.456, 0.406]).view(3, 1, 1).cuda()  # !
                 scale = torch.tensor([0.229, 0.224, 0.225]).cuda()  # !
                 loss = criterion(model((images - mean) * scale), labels.cuda())
+                loss.backward()
+                optimizer.step()
+            """
+        ),
+        Invalid(
+            """
+            for x, y in loader:
+                class_weights = torch.tensor(dataset.class_weights).to(device)  # !
+                loss = F.cross_entropy(model(x.to(device)), y.to(device), weight=class_weights)
                 loss.backward()
                 optimizer.step()
             """
