@@ -102,6 +102,7 @@ class Repository:
         self._definitions: dict[str, tuple[SourceFile, FunctionNode] | None] = {}
         self._candidates: dict[str, tuple[tuple[SourceFile, FunctionNode], ...]] = {}
         self._classes: dict[str, tuple[SourceFile, ast.ClassDef] | None] = {}
+        self._methods: dict[str, tuple[tuple[SourceFile, FunctionNode], ...] | None] = {}
 
     @cached_property
     def _files(self) -> Mapping[str, bytes]:
@@ -229,6 +230,24 @@ class Repository:
                 if path != besides and path.endswith(PYTHON)
             )
         return self._mentioned[key]
+
+    def methods(self, name: str) -> tuple[tuple[SourceFile, FunctionNode], ...] | None:
+        """The methods of that name, however common it is, in the other files; None where more define it than are read."""
+        if name not in self._methods:
+            self._charge_search()
+            found = self._defining(name)
+            if len(found) > _MOST_DEFINITIONS:
+                self._methods[name] = None
+            else:
+                parsed = [self._parse(path, text.data) for path, text in found]
+                self._methods[name] = tuple(
+                    (one, function)
+                    for one in parsed
+                    if one is not None
+                    for function in one.calls.functions
+                    if function.name == name and isinstance(one.index.parent(function), ast.ClassDef)
+                )
+        return self._methods[name]
 
     def bounds(self, file: SourceFile) -> tuple[Pin, ...]:
         """What other modules of the programs that need the file say of the newest versions of libraries, by what they import."""
