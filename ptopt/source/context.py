@@ -12,7 +12,7 @@ from ptopt.source.bindings import Bindings
 from ptopt.source.calls import CallGraph, last_name
 from ptopt.source.guards import Guards
 from ptopt.source.imports import Imports
-from ptopt.source.index import FUNCTIONS, FunctionNode, Index, Loop
+from ptopt.source.index import FUNCTIONS, FunctionNode, Index, Loop, walk
 
 _BACKWARD = frozenset({"backward", "manual_backward"})
 _SCALER = re.compile(r"(^|_)(loss|amp|grad)_?scaler$", re.I)
@@ -55,6 +55,8 @@ _EPOCH = re.compile(r"epoch", re.I)
 _COMPILES = re.compile(
     r"(^|\.)compile\b|jit\.script(?!_)|jit_script|jit_fuser|(^|\.)njit\b|numba|triton\.jit|dynamo\.optimize"
 )
+_WITH_STRIDE = 3  # arguments of `range`
+_WHOLE_DATA = re.compile(r"data|train|load|corpus", re.I)  # names of more than one batch
 _NO_GRAD = re.compile(r"no_?grad|inference_mode|eval_mode", re.I)
 
 
@@ -162,10 +164,34 @@ class Context:
             target = None if self.is_training_mark(call) else self._calls.resolve(call)
             inner = self.trains(target) if target is not None else ""
             if inner or self.is_training_mark(call):
-                looped = inner == "loop" or next(self._index.loops_of(call), None) is not None
+                looped = inner == "loop" or any(
+                    not self._adds_up_gradients(loop, function) for loop in self._index.loops_of(call)
+                )
                 answer = "loop" if looped else answer or "step"
         self._trains[function] = answer
         return answer
+
+    def _adds_up_gradients(self, loop: Loop, function: FunctionNode) -> bool:
+        """Does the loop go backward through slices of one batch that the function is given, and step no optimizer?
+
+        `for i in range(0, batch.shape[0], size)` and `for part in batch.split(size)`: one step of the caller's training.
+        """
+        if not isinstance(loop, ast.For) or not isinstance(loop.iter, ast.Call):
+            return False
+        call = loop.iter
+        parts = last_name(call.func) in ("chunk", "split") or (
+            last_name(call.func) == "range" and len(call.args) == _WITH_STRIDE
+        )
+        batches = {
+            arg.arg for arg in [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+        }
+        sliced = {node.id for node in walk(call) if isinstance(node, ast.Name)} & batches - {"self", "cls"}
+        if not parts or not any(not _WHOLE_DATA.search(name) for name in sliced):
+            return False
+        marks = [mark for mark in self.marks_in(function) if self._index.within(mark, loop)]
+        return bool(marks) and all(
+            isinstance(mark.func, ast.Attribute) and mark.func.attr in _BACKWARD for mark in marks
+        )
 
     def says_training(self, function: FunctionNode) -> bool:
         """Is it named like a training, of which another object may do the backward pass?"""

@@ -72,6 +72,14 @@ class Receivers:
         common = func.attr in COMMON_METHODS or func.attr in _ALSO_COMMON
         return not common or _named_after(func.value, holder, func.attr)
 
+    def classes_of(self, expr: ast.expr) -> tuple[Class, ...]:
+        """Of each object that the expression may be, what is known of its class; () where it is only ever None."""
+        return self._of(expr, _DEEPEST)
+
+    def lineage(self, cls: ast.ClassDef) -> list[ast.ClassDef]:
+        """The class and its ancestors in this file."""
+        return list(self._lineage(cls))
+
     def is_of_library(self, call: ast.Call) -> bool:
         """Does the call run code of a library: a function of one, or a method of its object?"""
         if _from_library(self._imports.qualified(call.func)):

@@ -14,6 +14,7 @@ from ptopt.pathkind import PYTHON, path_kind
 from ptopt.project.facts import NO_FACTS, ProjectFacts
 from ptopt.project.pins import Pin
 from ptopt.source import work
+from ptopt.source.bindings import is_self
 from ptopt.source.calls import called_name
 from ptopt.source.index import FunctionNode
 from ptopt.source.programs import OLD, bounds_of_programs
@@ -102,6 +103,8 @@ class Repository:
         self._definitions: dict[str, tuple[SourceFile, FunctionNode] | None] = {}
         self._candidates: dict[str, tuple[tuple[SourceFile, FunctionNode], ...]] = {}
         self._classes: dict[str, tuple[SourceFile, ast.ClassDef] | None] = {}
+        self._assigned: dict[str, tuple[tuple[SourceFile, ast.expr], ...]] = {}
+        self._methods: dict[str, tuple[tuple[SourceFile, FunctionNode], ...] | None] = {}
 
     @cached_property
     def _files(self) -> Mapping[str, bytes]:
@@ -229,6 +232,45 @@ class Repository:
                 if path != besides and path.endswith(PYTHON)
             )
         return self._mentioned[key]
+
+    def methods(self, name: str) -> tuple[tuple[SourceFile, FunctionNode], ...] | None:
+        """The methods of that name, however common it is, in the other files; None where more define it than are read."""
+        if name not in self._methods:
+            self._charge_search()
+            found = self._defining(name)
+            if len(found) > _MOST_DEFINITIONS:
+                self._methods[name] = None
+            else:
+                parsed = [self._parse(path, text.data) for path, text in found]
+                self._methods[name] = tuple(
+                    (one, function)
+                    for one in parsed
+                    if one is not None
+                    for function in one.calls.functions
+                    if function.name == name and isinstance(one.index.parent(function), ast.ClassDef)
+                )
+        return self._methods[name]
+
+    def assigned_to_self(self, file: SourceFile, name: str) -> tuple[tuple[SourceFile, ast.expr], ...]:
+        """What the classes of other files give to `self.name`; () where too many do, or the name is a common one."""
+        if name in COMMON_METHODS or len(name) < 4 or not self._files:
+            return ()
+        if name not in self._assigned:
+            self._charge_search()
+            pattern = re.compile(rb"self\.%b\s*=[^=]" % re.escape(name.encode()))
+            found = [(path, text) for path, text in self._texts if text.matches(pattern, name.encode())]
+            parsed = (
+                [self._parse(path, text.data) for path, text in found] if len(found) <= _MOST_CALLS else []
+            )
+            self._assigned[name] = tuple(
+                (one, assign.value)
+                for one in parsed
+                if one is not None
+                for assign in one.index.of_type(ast.Assign)
+                for target in assign.targets
+                if isinstance(target, ast.Attribute) and is_self(target) and target.attr == name
+            )
+        return tuple(found for found in self._assigned[name] if found[0].path != file.path)
 
     def bounds(self, file: SourceFile) -> tuple[Pin, ...]:
         """What other modules of the programs that need the file say of the newest versions of libraries, by what they import."""

@@ -27,6 +27,23 @@ def _steps(code: str) -> bool:
 
 
 EVERY_STEP = {
+    "a method whose own method goes backward through slices of the batch": """
+        class Loop:
+            def run_loop(self):
+                for batch, cond in self.data:
+                    self.run_step(batch, cond)
+
+            def run_step(self, batch, cond):
+                self.forward_backward(batch, cond)
+                self.trainer.optimize(self.opt)
+                look(batch)  #?
+
+            def forward_backward(self, batch, cond):
+                self.trainer.zero_grad()
+                for i in range(0, batch.shape[0], self.size):
+                    loss = self.losses(batch[i : i + self.size], cond)
+                    self.trainer.backward(loss)
+        """,
     "behind a test that all is well": """
         for x in loader:
             loss = model(x)
@@ -131,6 +148,29 @@ EVERY_STEP = {
 }
 
 NOT_EVERY_STEP = {
+    "after a pass over all data": """
+        def step(net, train_x, optimizer):
+            for i in range(0, train_x.shape[0], 32):
+                loss = net(train_x[i : i + 32])
+                loss.backward()
+
+        def main(net, train_x, optimizer):
+            for epoch in range(9):
+                step(net, train_x, optimizer)
+                look(train_x)  #?
+        """,
+    "after slices that step the optimizer each": """
+        def step(net, x, optimizer):
+            for i in range(0, x.shape[0], 32):
+                loss = net(x[i : i + 32])
+                loss.backward()
+                optimizer.step()
+
+        def main(net, x, optimizer):
+            for epoch in range(9):
+                step(net, x, optimizer)
+                look(x)  #?
+        """,
     "numbers that are not finite": """
         for x in loader:
             loss = model(x)

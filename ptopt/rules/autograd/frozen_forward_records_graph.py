@@ -9,6 +9,7 @@ from ptopt.rules.autograd._untrained import is_given_data, untrained
 from ptopt.rules.base import Evidence, Fix, Invalid, Problem, Rule, Severity, SourceFile, method_call, quote
 from ptopt.rules.shared.autograd import may_be_off
 from ptopt.rules.shared.evaluation import computes_forces, discarded, evaluation_of
+from ptopt.rules.shared.graphless import records_nothing
 from ptopt.rules.shared.networks import network_method_of, network_of, networks, optimised_in, path_of
 from ptopt.rules.shared.no_grad import wrap
 from ptopt.source.file import remembered
@@ -69,6 +70,27 @@ class FrozenForwardRecordsGraph(Rule):
     )
 
     VALID = (
+        """
+        class Positions(nn.Module):
+            def __init__(self, width):
+                super().__init__()
+                table = torch.zeros(300, width)
+                table[:, 0::2] = torch.sin(torch.arange(300).unsqueeze(1) / 100)
+                self.register_buffer("table", table)
+
+            def forward(self, at):
+                return self.table[at]
+
+        class Decoder(pl.LightningModule):
+            def __init__(self, width):
+                super().__init__()
+                self.embed = nn.Linear(width, width)
+                self.position_encoder = Positions(width)
+
+            def training_step(self, batch, batch_idx):
+                place = self.position_encoder(batch.at).to(self.device).detach()
+                return F.mse_loss(self.embed(batch.x) + place, batch.y)
+        """,
         """
         def distill(student, teacher, loader, optimizer):
             teacher.eval()
@@ -358,6 +380,8 @@ class FrozenForwardRecordsGraph(Rule):
             return
         if evaluation_of(file.index.function_of(node), file) is not None:
             return  # the whole function is the business of another rule
+        if records_nothing(node, file):
+            return
         trains = _trains(node, file, named)
         if trains and file.guards.rare(node) is not None:
             return  # a sample now and then: its graph is one in many

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
@@ -16,7 +17,12 @@ from ptopt.rules.base import (
     add_keyword,
     method_call,
 )
+from ptopt.rules.shared.arguments import may_take
 from ptopt.source.frequency import Often
+
+# Their optimizers and engines go by the names of torch's, and have a `zero_grad` of their own.
+_LOOK_ALIKES = re.compile(r"\b(deepspeed|apex)\b|\bFP16_?Optimizer\b", re.I)
+_LOOK_ALIKE_WORDS = ("deepspeed", "apex", "fp16")
 
 
 class ZeroGradFillsZeros(Rule):
@@ -69,6 +75,25 @@ class ZeroGradFillsZeros(Rule):
             def zero_grad(self):
                 super().zero_grad()
         """,
+        """
+        class Wrapper:
+            def __init__(self, optimizer):
+                self.wrapped = optimizer
+
+            def zero_grad(self):
+                self.wrapped.zero_grad(set_to_none=True)
+
+        def train(optimizer, loader):
+            for x in loader:
+                optimizer.zero_grad()
+        """,
+        """
+        import deepspeed
+        import torch
+
+        engine, *_ = deepspeed.initialize(model=model)
+        engine.zero_grad()
+        """,
         "optimizer.step()",
     )
     INVALID = (
@@ -88,6 +113,24 @@ class ZeroGradFillsZeros(Rule):
             """,
         ),
         Invalid("model.zero_grad()  # !", "model.zero_grad(set_to_none=True)"),
+        Invalid(
+            """
+            class Wrapper:
+                def zero_grad(self):
+                    self.clear()
+
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            optimizer.zero_grad()  # !
+            """,
+            """
+            class Wrapper:
+                def zero_grad(self):
+                    self.clear()
+
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            optimizer.zero_grad(set_to_none=True)
+            """,
+        ),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
@@ -96,8 +139,10 @@ class ZeroGradFillsZeros(Rule):
             return
         if isinstance(receiver, ast.Call) or not file.facts.excludes("torch", "2.0"):
             return  # `super().zero_grad()`, or a torch whose default releases them
-        if file.calls.resolve(node) is not None:
+        if file.calls.resolve(node) is not None or file.search(_LOOK_ALIKES, _LOOK_ALIKE_WORDS):
             return
+        if not may_take(node, "set_to_none", file):
+            return  # or a method of the project's own, which clears the gradients in its own way
         often = file.frequencies.of(node).often
         yield Problem(
             node,

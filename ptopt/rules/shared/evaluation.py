@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from ptopt.rules.base import TEXTBOOK, Evidence, SourceFile
 from ptopt.rules.shared.autograd import may_be_off, run_with_autograd_off
 from ptopt.rules.shared.collected import collected, trains_anywhere
+from ptopt.rules.shared.graphless import records_nothing
 from ptopt.rules.shared.host_results import copies_each_to_host
 from ptopt.rules.shared.networks import (
     covered_by,
@@ -126,6 +127,10 @@ def _evaluation_of(function: FunctionNode | None, file: SourceFile) -> Evaluatio
         return None  # a comment tells that the caller does it
     calls = [(c, p) for c, p in on if not discarded(c, file)]
     case = case_of(function, calls, evals, file) if calls else None
+    recording = [(c, p) for c, p in calls if not records_nothing(c, file)] if case is not None else calls
+    if len(recording) < len(calls):
+        calls = recording
+        case = case_of(function, calls, evals, file) if calls else None
     if case is None or (function is not None and wanted_elsewhere(function, calls, file)):
         return None
     if function is not None and run_with_autograd_off(function, file):

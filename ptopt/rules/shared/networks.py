@@ -96,6 +96,19 @@ def _collect(file: SourceFile) -> Networks:
     return Networks(frozenset(known), frozenset(evaluated), frozenset(frozen), frozenset(last_names))
 
 
+def frozen_in(function: FunctionNode, file: SourceFile) -> frozenset[str]:
+    """Networks of which the function itself freezes all parameters."""
+    found: set[str] = set()
+    for call in file.calls.calls_in(function):
+        func = call.func
+        if not isinstance(func, ast.Attribute):
+            continue
+        by_call = func.attr == "requires_grad_" and call.args and is_literal(call.args[0], False)
+        if by_call or (func.attr in ("parameters", "named_parameters") and _loop_freezes(call, file)):
+            found |= _receivers(call, func, file)
+    return frozenset(found)
+
+
 def _receivers(call: ast.Call, func: ast.Attribute, file: SourceFile) -> set[str]:
     """`model` of `model.eval()` and `model.eval().requires_grad_(False)`; of `model = build().cuda().eval()` also."""
     receiver = func.value

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ptopt.rules.base import Evidence
 from ptopt.source.context import Step
 from ptopt.source.file import SourceFile
 from ptopt.source.frequency import Frequency, Often
 from ptopt.source.index import FUNCTIONS, FunctionNode
+from ptopt.source.options import default_of
 
 # Searches for a learning rate or a batch size, and made-up batches: a few steps before the training.
 _TRIAL = re.compile(
@@ -18,6 +19,7 @@ _TRIAL = re.compile(
     re.I,
 )
 BENCHMARK_PATH = re.compile(r"(^|[/_])bench(mark)?s?([/_.]|$)", re.I)
+_FARTHEST = 2  # callers of callers that are looked at
 _UPDATES = re.compile(r"optim|\.step\(|train(ing)?_step|Trainer|Lightning|accelerator|\.engine", re.I)
 
 
@@ -86,7 +88,37 @@ def every_step(node: ast.AST, file: SourceFile) -> Step | None:
     if _is_trial(node, file) or _is_trial(step.mark, file):
         return None
     only_gradients = isinstance(step.mark, ast.Call) and file.source(step.mark.func).endswith("backward")
-    return None if only_gradients and not file.once(_updates_weights) else step
+    return None if only_gradients and not file.once(_updates_weights) else _by_a_live_call(step, file)
+
+
+def _by_a_live_call(step: Step, file: SourceFile) -> Step:
+    """Of several calls that make a function a part of the step, name one that runs by default."""
+    function, mark = step.node, step.mark
+    if not isinstance(function, FUNCTIONS) or mark not in file.calls.callers(function):
+        return step
+    if not _off_by_default(mark, file, _FARTHEST):
+        return step
+    for call in file.calls.callers(function):
+        outer = file.context.training_step(call)
+        if outer is None or file.guards.rare(call, outer.node) is not None:
+            continue
+        if not (_off_by_default(call, file, _FARTHEST) or _is_trial(call, file)):
+            return replace(step, mark=call)
+    return step
+
+
+def _off_by_default(call: ast.Call, file: SourceFile, depth: int) -> bool:
+    """Does the call stand, or do all calls of its function stand, behind an option that is off by default?"""
+    for ancestor, child in file.index.ancestors(call):
+        if isinstance(ancestor, FUNCTIONS):
+            break
+        if isinstance(ancestor, ast.If) and child is not ancestor.test:
+            default = default_of(ancestor.test, file)
+            if default is not None and default is not (child in ancestor.body):
+                return True
+    function = file.index.function_of(call)
+    callers = file.calls.callers(function) if function is not None and depth > 0 else []
+    return bool(callers) and all(_off_by_default(caller, file, depth - 1) for caller in callers)
 
 
 def _updates_weights(file: SourceFile) -> bool:

@@ -27,6 +27,7 @@ from ptopt.rules.sync._reads import (
     wait_facts,
 )
 from ptopt.rules.sync.tensor_logged_every_step import shown_each_step
+from ptopt.source.bindings import is_self
 from ptopt.source.context import STEP_WORDS, Step
 from ptopt.source.file import remembered
 from ptopt.source.frequency import Often
@@ -36,6 +37,7 @@ from ptopt.source.values import is_loss_name
 
 _CHECKED = re.compile(r"isfinite|isnan|isinf|nan_?check|check_?(for_)?nan", re.I)
 _PARAMETERS = re.compile(r"parameters\(|param_groups|[\"']params[\"']|(^|\.)(params|grads|gradients)$")
+_MOST_NAMES = 3  # that stand for the parameters, one for another
 _NORM = re.compile(r"norm", re.I)
 _WRITES_FILES = re.compile(r"(^|[\s.])(open|json\.dump)\(")
 _ENVIRONMENT = re.compile(r"(^|[._])envs?$", re.I)
@@ -197,6 +199,27 @@ class ItemEveryStep(Rule):
     INVALID = (
         Invalid(
             """
+            class Trainer:
+                def __init__(self, model, optimizer):
+                    self.weights = list(model.parameters())
+                    self.masters = self.weights
+                    self.optimizer = optimizer
+
+                def optimize(self, loss):
+                    loss.backward()
+                    print(self.norm())
+                    self.optimizer.step()
+
+                def norm(self):
+                    total = 0.0
+                    for p in self.masters:
+                        if p.grad is not None:
+                            total += torch.norm(p.grad.cuda()).item() ** 2  # !
+                    return total ** 0.5
+            """
+        ),
+        Invalid(
+            """
             for x, y in loader:
                 loss = F.cross_entropy(model(x.to(device)), y.to(device))
                 loss.backward()
@@ -291,9 +314,30 @@ def _per_parameter(node: ast.AST, within: ast.AST, file: SourceFile) -> bool:
             break
         iterables = [ancestor.iter] if isinstance(ancestor, ast.For) else []
         iterables += [generator.iter for generator in getattr(ancestor, "generators", [])]
-        if any(_PARAMETERS.search(file.source(each)) for each in iterables):
+        if any(
+            _PARAMETERS.search(file.source(each)) or _are_parameters(each, file, _MOST_NAMES)
+            for each in iterables
+        ):
             return True
     return False
+
+
+def _are_parameters(expr: ast.expr, file: SourceFile, hops: int) -> bool:
+    """Are they the parameters of a network, through names: `self.masters` after `self.masters = list(model.parameters())`?"""
+    while isinstance(expr, ast.Call) and isinstance(expr.func, ast.Name) and expr.args:
+        expr = expr.args[-1]  # `list(...)`, `filter(test, ...)`
+    if isinstance(expr, (ast.ListComp, ast.GeneratorExp)):
+        expr = expr.generators[0].iter
+    if method_call(expr, "parameters", "named_parameters") is not None:
+        return True
+    value: ast.expr | None = None
+    if isinstance(expr, ast.Name):
+        binding = file.bindings.last_before(expr)
+        value = binding.value if binding is not None and binding.kind == "assign" else None
+    elif isinstance(expr, ast.Attribute) and is_self(expr):
+        cls = file.index.class_of(expr)
+        value = file.bindings.attribute(cls, expr.attr) if cls is not None else None
+    return value is not None and hops > 0 and _are_parameters(value, file, hops - 1)
 
 
 def _guarded(node: ast.AST, within: ast.AST, file: SourceFile) -> bool:

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 
 from ptopt.rules.base import Evidence, Fix, Invalid, Problem, Rule, Safety, SourceFile, add_keyword, quote
+from ptopt.rules.shared.arguments import may_take
 from ptopt.rules.shared.moves import Move, move_of
 from ptopt.source.calls import called_name
 from ptopt.source.index import FunctionNode, walk
@@ -63,6 +64,14 @@ class BatchMoverBlocks(Rule):
 
     VALID = (
         """
+        class Boxes:
+            def to(self, device):
+                return Boxes(self.corners.to(device))
+
+        def to_device(batch, device):
+            return {key: value.to(device) for key, value in batch.items()}
+        """,
+        """
         def prepare_inputs(self, parts):
             parts = [part.to(self.device) for part in parts]
             return torch.cat(parts)
@@ -87,6 +96,26 @@ class BatchMoverBlocks(Rule):
                 return {key: value.to(device) for key, value in batch.items()}  # !
             """,
             """
+            def to_device(batch, device):
+                return {key: value.to(device, non_blocking=True) for key, value in batch.items()}
+            """,
+        ),
+        Invalid(
+            """
+            class Net(nn.Module):
+                def to(self, device):
+                    self.device = device
+                    return super().to(device)
+
+            def to_device(batch, device):
+                return {key: value.to(device) for key, value in batch.items()}  # !
+            """,
+            """
+            class Net(nn.Module):
+                def to(self, device):
+                    self.device = device
+                    return super().to(device)
+
             def to_device(batch, device):
                 return {key: value.to(device, non_blocking=True) for key, value in batch.items()}
             """,
@@ -174,4 +203,6 @@ def _blocking(function: FunctionNode, file: SourceFile) -> Iterator[Move]:
             continue
         if isinstance(move.tensor, ast.Call) or _NO_BATCH.search(file.source(move.tensor)):
             continue
+        if not may_take(call, "non_blocking", file, of_modules=False):
+            continue  # may be a batch of the project's own class
         yield move

@@ -16,6 +16,7 @@ from ptopt.rules.base import (
     is_literal,
     quote,
 )
+from ptopt.rules.shared.arguments import may_take
 from ptopt.rules.shared.loaders import batch_moves, batches_move_by_framework, loader_of, readings
 from ptopt.rules.shared.moves import Move
 
@@ -65,6 +66,17 @@ class BlockingCopyFromPinnedLoader(Rule):
     when_wrong = "a step is so long that the copy of one batch is lost in it"
 
     VALID = (
+        """
+        class Boxes:
+            def to(self, device):
+                return Boxes(self.corners.to(device))
+
+        loader = DataLoader(dataset, batch_size=8, num_workers=8, pin_memory=True, collate_fn=collate)
+        for images, boxes in loader:
+            images = images.to(device, non_blocking=True)
+            loss = model(images, boxes.to(device))
+            loss.backward()
+        """,
         """
         loader = DataLoader(dataset, batch_size=256, num_workers=8)
         for images, labels in loader:
@@ -193,4 +205,6 @@ def _blocking_moves(loop: ast.For, file: SourceFile) -> Iterator[Move]:
     for move in batch_moves(loop, file):
         if move.non_blocking or (isinstance(move.tensor, ast.Name) and move.tensor.id == whole):
             continue
+        if not may_take(move.call, "non_blocking", file, of_modules=False):
+            continue  # a part of the batch may be of the project's own class, too
         yield move
