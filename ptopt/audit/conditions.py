@@ -29,6 +29,7 @@ ENVIRONMENT = re.compile(
 )
 _REMEMBERED = 20_000  # pieces of code, most of which stand in many conditions
 _RARE = re.compile(r"OutOfMemory|RuntimeError|MemoryError|KeyboardInterrupt|Timeout|Connection")
+_NAME = re.compile(r"`([^\W\d]\w*)`")
 _FIRST_PROCESS = re.compile(
     r"\brank\b\s*(==|in|<=)|\bnot\s+\w*\.?rank\b|_rank\s*(==|in|<=)|get_rank\(\)\s*==|is_(local_)?(main|master|world)\w*|"
     r"\bgpu(_?id)?\s*==\s*0\b|is_rank_?(zero|0)|is_global_zero|main_process|master_process|is_first_rank|rank_zero",
@@ -97,7 +98,7 @@ class Conditions(ABC):
                 else parts[-1]
             )
         value = self.of(test, module, depth)
-        if of_environment(text):
+        if of_environment(text) and not _is_set_in_code(value):
             return Value(False, note=value.note or f"`{text[:LONGEST]}`", place=value.place, environment=True)
         return value.mapped(bool)
 
@@ -165,6 +166,10 @@ class Conditions(ABC):
         while isinstance(inner, ast.UnaryOp) and isinstance(inner.op, ast.Not):
             inner, negative = inner.operand, not negative
         text = " ".join(text_of(inner).split())
+        noted = _NAME.fullmatch(value.note)
+        if noted is not None and not re.search(rf"\b{re.escape(noted[1])}\b", text) and len(text) < LONGEST:
+            # A name of another line says nothing beside this condition.
+            return replace(value, note=f"not `{text}`" if negative else f"`{text}`")
         if not negative or isinstance(inner, ast.BoolOp) or value.note != f"`{text}`":
             return value
         return replace(value, note=f"not {value.note}")
@@ -358,6 +363,11 @@ def of_environment(text: str) -> bool:
 def of_first_process(text: str) -> bool:
     """Does the code ask whether it runs in the first of several processes?"""
     return _FIRST_PROCESS.search(text) is not None
+
+
+def _is_set_in_code(value: Value) -> bool:
+    """Is it a truth value that the code states, and that no option, machine or launcher changes: `self.use_ddp = False`?"""
+    return value.known and isinstance(value.value, bool) and not value.note and not value.environment
 
 
 def _is_now_and_then(test: ast.expr) -> bool:
