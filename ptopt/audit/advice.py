@@ -157,7 +157,7 @@ _ASK_LIBRARY = ', or ask the library for it (`attn_implementation="sdpa"`)'
 _OF_TRANSFORMERS = re.compile(r"transformers|attn_implementation")
 _TRAINERS = ("transformers", "TRL")
 # Measures whose advice is code to write: where an option switches it on, that code is there already.
-_HAVE_OPTIONS = frozenset({"precision", "attention", "compile", "channels_last"})
+_HAVE_OPTIONS = frozenset({"precision", "attention", "compile", "channels_last", "monitoring"})
 # `--amp`, or `amp` of a configuration: what a row names as the reason why a measure that the code has is off
 _OPTION = re.compile(r"(?:: off, |\()(?:default of )?(`[-\w]+`(?: of [^\s,;()]+)?)\)?$")
 # A model may also say that there is none.

@@ -263,3 +263,55 @@ def test_the_reason_of_attention_is_that_of_the_plan(audited: Auditor) -> None:
     assert any("torch==1.7.1" in note and "Attention" in note for note in found.notes)
     newer = audited({**files, "requirements.txt": "torch==2.1.0\ntransformers==4.30.2\n"})
     assert rows(newer)["attention"].detail.startswith("by separate products and softmax: transformers has SDPA since 4.36")  # fmt: skip
+
+
+PLATFORMS = """\
+    class Platform:
+        def report(self, value):
+            pass
+
+    class NoPlatform(Platform):
+        pass
+
+    class Boards(Platform):
+        def __init__(self):
+            from torch.utils.tensorboard import SummaryWriter
+            self.writer = SummaryWriter()
+
+        def report(self, value):
+            self.writer.add_scalar("loss", value)
+
+    class Weights(Platform):
+        import wandb
+
+        def __init__(self):
+            self.wandb.init(project="x")
+
+        def report(self, value):
+            self.wandb.log({"loss": value})
+"""
+
+
+@pytest.mark.parametrize(
+    ("chosen", "state", "said"),
+    [
+        ("NoPlatform", OFF, "TensorBoard, Weights & Biases: off, default of `--platform`"),
+        ("Weights", ON, "Weights & Biases"),
+        ("Boards", ON, "TensorBoard"),
+    ],
+)
+def test_a_tracker_that_is_chosen_by_its_name_is_the_default_one(
+    audited: Auditor, chosen: str, state: State, said: str
+) -> None:
+    train = TRAIN.replace("import torch\n", "import torch\n    from platforms import *\n", 1)
+    train = train.replace(
+        "args = parser.parse_args()",
+        f'parser.add_argument("--platform", default="{chosen}", choices=["NoPlatform", "Boards", "Weights"])\n'
+        "        args = parser.parse_args()\n        platform = eval(args.platform)()\n"
+        "        if args.dataset == unknown():\n            platform.report(0)",
+    )
+    found = audited({**FILES, "train.py": train, "platforms.py": PLATFORMS})
+    row = rows(found)["monitoring"]
+    assert (row.state, row.detail) == (state, said)
+    actions = [gap.action for gap in found.gaps if gap.key == "monitoring"]
+    assert all(action.startswith("The code has an option for it, `--platform`") for action in actions)
