@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Callable
 
 from ptopt.audit.live import Live
 from ptopt.audit.modules import Module, text_of
@@ -23,15 +24,15 @@ _OWN = frozenset(
 _MADE = re.compile(r"^_|version|_pb2(_grpc)?$|_(cuda|cpp|ext)$")
 
 
-def absent(live: Live) -> tuple[str, ...]:
-    """Their names, as they are imported, in the order of the code."""
+def absent(live: Live, may_run: Callable[[Module, ast.AST], bool]) -> tuple[str, ...]:
+    """Their names, as they are imported, in the order of the code; those of which an import `may_run` by default."""
     found: dict[str, None] = {}
     for module in live.read.values():
         for node in module.file.index.of_type(ast.Import, ast.ImportFrom):
             missing = [
                 (level, name) for level, name in _imported(node) if _is_absent(live, module, level, name)
             ]
-            if missing and live.runs(module, node) and not _may_fail(module, node):
+            if missing and live.runs(module, node) and not _may_fail(module, node) and may_run(module, node):
                 for level, name in missing:
                     found["." * level + name] = None
     return tuple(found)

@@ -12,7 +12,7 @@ from packaging.version import Version
 
 from ptopt.audit.critical import is_measure_critical
 from ptopt.audit.halfprecision import obstacle_places, precision_action
-from ptopt.audit.measures.optimizer import FUSED_ARGUMENT
+from ptopt.audit.measures.optimizer import FILLED_BY_HAND, FUSED_ARGUMENT
 from ptopt.audit.measures.padding import TOKENS
 from ptopt.audit.measures.saving import NOTHING_SAVED
 from ptopt.audit.published import PINNED_COPIES, is_of_other_code, worth
@@ -154,11 +154,12 @@ _MOST_PLACES = 6
 _FEW_TOKENS = 64  # such as of a caption: what is saved by shorter ones is little
 _OPTION_OF_FRAMEWORK = re.compile(r", or switch on the option of the framework \(`\w+`, `\w+`\)")
 _CLASS = re.compile(r"`([A-Z]\w+)`")
+_SET_BY_HAND = "Where the code fills gradients with zeros, set them to None: `parameter.grad = None` for `parameter.grad.zero_()`."
 _ASK_LIBRARY = ', or ask the library for it (`attn_implementation="sdpa"`)'
 _OF_TRANSFORMERS = re.compile(r"transformers|attn_implementation")
 _TRAINERS = ("transformers", "TRL")
 # Measures whose advice is code to write: where an option switches it on, that code is there already.
-_HAVE_OPTIONS = frozenset({"precision", "attention", "compile", "channels_last"})
+_HAVE_OPTIONS = frozenset({"precision", "attention", "compile", "channels_last", "monitoring"})
 # `--amp`, or `amp` of a configuration: what a row names as the reason why a measure that the code has is off
 _OPTION = re.compile(r"(?:: off, |\()(?:default of )?(`[-\w]+`(?: of [^\s,;()]+)?)\)?$")
 # A model may also say that there is none.
@@ -215,17 +216,24 @@ def gaps(
         ]
         if not missing:
             continue
-        by_level: defaultdict[Level, list[tuple[EntryPoint, Measure]]] = defaultdict(list)
+        alike: defaultdict[tuple[Level, bool], list[tuple[EntryPoint, Measure]]] = defaultdict(list)
         for entry, measure in missing:
-            by_level[_level(key, entry, entries)].append((entry, measure))
-        found += [_gap(key, level, some, facts) for level, some in by_level.items()]
+            by_hand = (
+                measure.detail == FILLED_BY_HAND
+            )  # another line to change than where an optimizer is asked
+            alike[_level(key, entry, entries), by_hand].append((entry, measure))
+        found += [_gap(key, level, some, facts, by_hand) for (level, by_hand), some in alike.items()]
     order = list(Level)
     return tuple(sorted(found, key=lambda gap: (order.index(gap.level), -len(gap.entries))))
 
 
-def _gap(key: str, level: Level, missing: Sequence[tuple[EntryPoint, Measure]], facts: ProjectFacts) -> Gap:
-    """What weighs the same in some scripts."""
+def _gap(
+    key: str, level: Level, missing: Sequence[tuple[EntryPoint, Measure]], facts: ProjectFacts, by_hand: bool
+) -> Gap:
+    """What weighs the same in some scripts, and is changed in the same way."""
     advice = ADVICE[key]
+    if by_hand:
+        advice = replace(advice, action=_SET_BY_HAND, effort="one line")
     places = tuple(dict.fromkeys(place for _, m in missing for place in m.evidence))
     paths = tuple(dict.fromkeys(entry.path for entry, _ in missing))
     options = [match and match[1] for _, m in missing for match in (_OPTION.search(m.detail),)]
@@ -234,7 +242,8 @@ def _gap(key: str, level: Level, missing: Sequence[tuple[EntryPoint, Measure]], 
         both = f"{advice.action} With transformers: {advice.of_trainer}"
         advice = replace(advice, action=both if False in by_trainer else advice.of_trainer)
     action = _action(advice, [m for _, m in missing], facts)
-    action = _without_others(key, action, missing) + _condition(key, [m for _, m in missing], facts)
+    action = _without_others(key, action, missing)
+    action += "" if by_hand else _condition(key, [m for _, m in missing], facts)
     if key == "precision":
         entries = [entry for entry, _ in missing]
         action = precision_action(action, entries, facts)
@@ -246,7 +255,7 @@ def _gap(key: str, level: Level, missing: Sequence[tuple[EntryPoint, Measure]], 
     return Gap(
         key, missing[0][1].title, level, action, advice.wrong_if, paths, places[:_MOST_PLACES],
         () if is_of_other_code(key, [entry for entry, _ in missing]) else worth(_figure_of(key, missing)),
-        other_figures=is_of_other_code(key, [entry for entry, _ in missing]),
+        other_figures=is_of_other_code(key, [entry for entry, _ in missing]), effort=advice.effort,
     )  # fmt: skip
 
 

@@ -11,9 +11,10 @@ from dataclasses import replace
 
 from ptopt.audit.known import Value
 from ptopt.audit.live import Live
-from ptopt.audit.modules import Module, text_of
+from ptopt.audit.modules import Module, dotted_name, text_of
 from ptopt.audit.values import Place
 from ptopt.source import work
+from ptopt.source.calls import last_name
 from ptopt.source.index import FUNCTIONS, FunctionNode, is_main_test
 
 DEPTH = 12
@@ -29,6 +30,7 @@ ENVIRONMENT = re.compile(
 )
 _REMEMBERED = 20_000  # pieces of code, most of which stand in many conditions
 _RARE = re.compile(r"OutOfMemory|RuntimeError|MemoryError|KeyboardInterrupt|Timeout|Connection")
+_NAME = re.compile(r"`([^\W\d]\w*)`")
 _FIRST_PROCESS = re.compile(
     r"\brank\b\s*(==|in|<=)|\bnot\s+\w*\.?rank\b|_rank\s*(==|in|<=)|get_rank\(\)\s*==|is_(local_)?(main|master|world)\w*|"
     r"\bgpu(_?id)?\s*==\s*0\b|is_rank_?(zero|0)|is_global_zero|main_process|master_process|is_first_rank|rank_zero",
@@ -97,7 +99,7 @@ class Conditions(ABC):
                 else parts[-1]
             )
         value = self.of(test, module, depth)
-        if of_environment(text):
+        if of_environment(text) and not _is_set_in_code(value):
             return Value(False, note=value.note or f"`{text[:LONGEST]}`", place=value.place, environment=True)
         return value.mapped(bool)
 
@@ -165,6 +167,10 @@ class Conditions(ABC):
         while isinstance(inner, ast.UnaryOp) and isinstance(inner.op, ast.Not):
             inner, negative = inner.operand, not negative
         text = " ".join(text_of(inner).split())
+        noted = _NAME.fullmatch(value.note)
+        if noted is not None and not re.search(rf"\b{re.escape(noted[1])}\b", text) and len(text) < LONGEST:
+            # A name of another line says nothing beside this condition.
+            return replace(value, note=f"not `{text}`" if negative else f"`{text}`")
         if not negative or isinstance(inner, ast.BoolOp) or value.note != f"`{text}`":
             return value
         return replace(value, note=f"not {value.note}")
@@ -202,10 +208,12 @@ class Conditions(ABC):
             sites = list(self.live.sites.get(owner))
             if function not in self.live.hooks:
                 answer = self._any(self._from_elsewhere(function), depth)
-                if answer.truth is True:
-                    answer = self._any(sites, depth)
+                if answer.truth is not False:
+                    made = self._any(sites, depth, owner.name)
+                    # No method of an object that is never made is called.
+                    answer = made if answer.truth is True or made.truth is False else answer
             else:
-                answer = self._any(sites, depth)
+                answer = self._any(sites, depth, owner.name)
         else:
             answer = self._any(self.live.sites.get(function), depth)
         self._runs[function] = answer
@@ -225,8 +233,8 @@ class Conditions(ABC):
             self._mentions[name] = outside or mentions
         return self._mentions[name]
 
-    def _any(self, sites: list[tuple[Module, ast.AST]], depth: int) -> Value:
-        """Whether one of the sites runs; True where there are none, as something unseen leads there."""
+    def _any(self, sites: list[tuple[Module, ast.AST]], depth: int, name: str = "") -> Value:
+        """Whether one of the sites runs; True where there are none, as something unseen leads there. `name`: of the class that they make."""
         best: Value | None = None
         if len(sites) > 1 and (both := self._both_ways(sites)) is not None:
             return self.runs(both[1], both[0], depth + 1)
@@ -234,11 +242,32 @@ class Conditions(ABC):
             if isinstance(module.file.index.parent(node), ast.ClassDef):
                 return Value(True, True)  # a base class
             one = self.runs(node, module, depth + 1)
+            if one.truth is not False and name:
+                one = self._another_by_name(node, module, name, depth) or one
             if one.truth is True:
                 return one
             if best is None or (best.known and not one.known):
                 best = one
         return best or Value(True, True)
+
+    def _another_by_name(self, node: ast.AST, module: Module, name: str, depth: int) -> Value | None:
+        """Why `eval(args.tracker)` does not make the class of this name: by default it names another one of the repository; or None."""
+        if not isinstance(node, ast.Call):
+            return None
+        called = last_name(node.func)
+        if called == "eval" and node.args:
+            given, holder = node.args[0], ""
+        elif called == "getattr" and len(node.args) > 1 and dotted_name(node.args[0]):
+            given, holder = node.args[1], f"{dotted_name(node.args[0])}."
+        else:
+            return None
+        value = self.of(given, module, depth + 1)
+        if not value.known or not isinstance(value.value, str) or value.value.rpartition(".")[2] == name:
+            return None
+        found = self.live.modules.resolve(module, f"{holder}{value.value}")
+        if found is None or not isinstance(found[1], ast.ClassDef):
+            return None
+        return replace(value, value=False)
 
     def _both_ways(self, sites: list[tuple[Module, ast.AST]]) -> tuple[Module, ast.If] | None:
         """The `if` both of whose branches lead on: one of the sites runs where it does."""
@@ -358,6 +387,11 @@ def of_environment(text: str) -> bool:
 def of_first_process(text: str) -> bool:
     """Does the code ask whether it runs in the first of several processes?"""
     return _FIRST_PROCESS.search(text) is not None
+
+
+def _is_set_in_code(value: Value) -> bool:
+    """Is it a truth value that the code states, and that no option, machine or launcher changes: `self.use_ddp = False`?"""
+    return value.known and isinstance(value.value, bool) and not value.note and not value.environment
 
 
 def _is_now_and_then(test: ast.expr) -> bool:

@@ -57,7 +57,7 @@ def plan(
     for gap in gaps:
         advice = ADVICE[gap.key]
         step = Step(
-            f"{gap.title}: {gap.action}", advice.effort, advice.speeds_up, "", gap.impact, gap.evidence,
+            f"{gap.title}: {gap.action}", gap.effort or advice.effort, advice.speeds_up, "", gap.impact, gap.evidence,
             _command(of_table(in_table, gap)),
         )  # fmt: skip
         found[step.title] = _Entry(order.index(gap.level), advice.phase - 1, step)

@@ -52,7 +52,7 @@ _SMALL_PACKAGES = frozenset(
 _WELL_KNOWN = frozenset(
     {"torch", "torchvision", "torchaudio", "transformers", "pytorch_lightning", "lightning", "lightning_fabric", "timm", "diffusers",
      "torch_geometric", "dgl", "e3nn", "abc", "typing", "enum", "collections", "dataclasses", "huggingface_hub", "gpytorch", "mamba_ssm",
-     "accelerate", "peft", "trl", "fairseq", "omegaconf", "pydantic"}
+     "accelerate", "peft", "trl", "fairseq", "omegaconf", "pydantic", "smplx"}
 )  # fmt: skip
 # What makes a network, or computes with its parameters: not a loss, an activation or a wrapper around it.
 _NETWORK = re.compile(
@@ -302,7 +302,7 @@ class Setup:
     @cached_property
     def missing(self) -> str:
         """The modules of the project that are imported and not there, in words; "" where none is missing."""
-        names = absent(self.live)
+        names = absent(self.live, lambda module, node: self.runs(module, node).truth is not False)
         if not names:
             return ""
         shown = " and ".join(f"`{name}`" for name in names[:2])

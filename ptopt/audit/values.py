@@ -157,6 +157,7 @@ class Gap:
     evidence: tuple[Place, ...]
     impact: tuple[Impact, ...] = ()  # empty: no published or measured figure holds for it
     other_figures: bool = False  # there are some, of code that the scripts are not known to resemble
+    effort: str = ""  # how large the change is
 
 
 @dataclass(frozen=True, slots=True)

@@ -212,7 +212,7 @@ def test_attention_by_hand_through_steps(audited: Auditor, scores: str) -> None:
     attend = f"def attend(q, k, v):\n    {scores}\n    attn = torch.softmax(s, dim=-1)\n    return torch.bmm(attn, v)"
     step = "        loss = attend(x, x, x).sum()"
     found = measure(audited, "attention", script(after=attend, step=step))
-    assert (found.state, found.detail) == (OFF, "computed in steps in `attend`")
+    assert (found.state, found.detail) == (OFF, "computed by separate products and softmax in `attend`")
 
 
 def test_soft_targets_of_a_contrastive_loss_are_no_attention(audited: Auditor) -> None:

@@ -273,7 +273,7 @@ def test_options_that_the_pinned_transformers_lacks_are_not_its_defaults(audited
 def test_the_python_bounds_transformers(audited: Auditor) -> None:
     found = rows(audited, {"train.py": TRAINER, "run.sh": "python3.7 train.py --do_train\n"})
     assert found["compile"].state is NOT_APPLICABLE
-    assert "python3.7 (run.sh:1), which has transformers up to 4.30.2" in found["attention"].detail
+    assert "python3.7 (run.sh:1), which has torch up to 1.13.1" in found["attention"].detail
     assert "python3.7 (run.sh:1), which has transformers up to 4.30.2" in found["fused_optimizer"].detail
     assert found["persistent_workers"].state is not ON
 

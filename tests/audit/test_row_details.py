@@ -489,4 +489,4 @@ def test_attention_whose_softmax_is_a_layer_is_seen(audited: Auditor) -> None:
         ),
         "net.py": "import torch\nfrom torch import nn\n" + net,
     }
-    assert row(audited, "attention", files).detail == "computed in steps in `forward`"
+    assert row(audited, "attention", files).detail == "computed by separate products and softmax in `forward`"

@@ -47,6 +47,7 @@ _PROCESSORS = re.compile(r"^(set_(attn_)?processor|\w*AttnProcessor)$")
 _SCORES = re.compile(r"@|matmul\(|\bbmm\(|einsum\(")
 _NAMED = re.compile(r"attn|attention|query|\bq\b|\bsim\b|dots", re.I)
 _REDUCED = re.compile(r"\b(sum|mean|loss|cross_entropy|multinomial|argmax|topk)\b", re.I)
+_SEPARATE = "by separate products and softmax"
 _FUSED_NAMES = ("sdpa", "flash_attention_2", "flash_attention_3", "flex_attention")
 
 
@@ -74,9 +75,18 @@ def attention(setup: Setup) -> Measure:
         first = pretrained[0]
         where = (first.place,)
         fused_since = ADDED["attn_implementation"]
+        if lacking := setup.lacking("scaled_dot_product_attention", "SDPA"):  # whatever the transformers
+            return Measure(
+                key,
+                title,
+                State.OFF,
+                f"{_SEPARATE}: {lacking}",
+                where,
+                lacking=ADDED["scaled_dot_product_attention"],
+            )
         if setup.facts.excludes(fused_since.package, fused_since.version):
             pin = setup.facts.span("transformers")
-            why = f"{pin}: in steps, SDPA came with transformers {fused_since.version}"
+            why = f"{_SEPARATE}: transformers has SDPA since {fused_since.version}; {pin}"
             return Measure(key, title, State.OFF, why, where, lacking=fused_since)
         return Measure(
             key,
@@ -122,7 +132,7 @@ def _by_hand(setup: Setup) -> Iterator[Candidate]:
             and _is_of_a_product(module, call, function)
             and _goes_into_a_product(module, call, function)
         ):
-            candidate = setup.site(module, call, f"computed in steps in `{function.name}`")
+            candidate = setup.site(module, call, f"computed {_SEPARATE} in `{function.name}`")
             if candidate.value.truth is not False:
                 yield candidate
 
@@ -260,9 +270,9 @@ def _of_diffusers(setup: Setup) -> Measure | None:
         detail = "the code sets attention processors of its own"
         return Measure(key, title, State.UNKNOWN, detail, (setup.place(*own[0]),))
     if setup.facts.excludes("torch", "2.0"):
-        why = f"in steps: diffusers takes SDPA with torch 2.0; {setup.facts.span('torch')}"
+        why = f"{_SEPARATE}: diffusers takes SDPA with torch 2.0; {setup.facts.span('torch')}"
         return Measure(key, title, State.OFF, why, places)
-    admits = setup.admits_older("2.0", "compute it in steps")
+    admits = setup.admits_older("2.0", "compute it without a fused kernel")
     return Measure(key, title, State.ON, f"SDPA, the default of diffusers with torch 2.0{admits}", places)
 
 

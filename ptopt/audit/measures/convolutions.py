@@ -16,6 +16,7 @@ _CONV_NAMES = re.compile(
     r"resnet|convnext|efficientnet|unet|vgg|yolo|regnet|densenet|mobilenet|wide_resnet", re.I
 )
 _OF_DIFFUSERS = re.compile(r"^diffusers\.(\w+\.)*\w*(UNet|Autoencoder|VQModel|ControlNet)\w*\.from_\w+$")
+NONE_SEEN = "no convolution seen"
 ONLY_PATCHES = "the only convolution cuts an image into patches, which is a matrix product"
 ONLY_FILTERS = "the only convolution is a filter with fixed weights"
 NETWORKS = frozenset({"torchvision", "timm", "segmentation_models_pytorch"})
@@ -77,7 +78,7 @@ def for_convolutions(setup: Setup, key: str, title: str, off: str) -> Measure:
             detail = off if state is State.OFF else f"`{named[2]}` is not in the repository"
             return Measure(key, title, state, detail, (setup.place(named[0], named[1]),))
     if setup.blind_model:
-        return Measure(key, title, State.UNKNOWN, f"no convolution seen; {setup.blind_model}")
+        return Measure(key, title, State.UNKNOWN, f"{NONE_SEEN}; {setup.blind_model}")
     by_timm = [(module, node) for module, node, name, _ in of_libraries if _TIMM_PATCHES.search(name)]
     if learned or by_timm:
         places = [setup.place(*pair) for pair in (*learned, *by_timm)]

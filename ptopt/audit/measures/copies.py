@@ -6,16 +6,22 @@ import ast
 import re
 from collections.abc import Iterator
 
+from ptopt.audit.calling import callers
 from ptopt.audit.known import Value
 from ptopt.audit.measures.loader import prefetchers
 from ptopt.audit.modules import Module, text_of
 from ptopt.audit.setup import Candidate, Setup
 from ptopt.audit.values import Measure, Place, State
+from ptopt.source.index import FunctionNode
 
 _NETWORK = re.compile(
     r"(^|\.|_)(model|net|network|encoder|decoder|generator|discriminator)\w*(\.forward)?$", re.I
 )
 _DRAWS = re.compile(r"sample|batch|learn|update|train|optimi[sz]e")
+_COUNTS = re.compile(r"\bt?range\(|\bcount\(")
+_KIND = re.compile(r"^(isinstance\(|(torch\.)?is_tensor\(|hasattr\()")
+_OPTIMIZER = re.compile(r"^(SGD|LBFGS|RMSprop|Rprop|Ada\w+|ASGD|[NR]?Adam\w*|SparseAdam)$")
+_DEEPEST = 6  # calls of calls
 _VIEWS = ("items", "values")
 _COPIES = ("transformers", "TRL", "Lightning")
 
@@ -118,6 +124,7 @@ def _move_elsewhere(setup: Setup, module: Module, call: ast.Call) -> Candidate |
         function.name == "__init__"
         or module.file.context.is_eval_function(function)
         or module.file.context.grad_off(call)
+        or (function in setup.once(_before_trainings) and _is_given(module, call.func.value))
         or re.search(r"model|net\b|net_|criterion|loss|self\.\w+$", held, re.I)
         or not _is_data(module, call.func.value)
         or setup.runs(module, call).truth is False
@@ -126,6 +133,46 @@ def _move_elsewhere(setup: Setup, module: Module, call: ast.Call) -> Candidate |
     given = setup.keyword(call, "non_blocking")
     value = Value(True, False) if given is None else setup.value(module, given)
     return Candidate(value, setup.place(module, call), "`non_blocking=True`")
+
+
+def _before_trainings(setup: Setup) -> frozenset[FunctionNode]:
+    """The functions that make an optimizer, and those from which calls lead there: what they are given is copied once a training."""
+    found: set[FunctionNode] = set()
+    waiting: list[tuple[Module, ast.AST]] = [
+        (module, call)
+        for module, call in setup.named(_OPTIMIZER)
+        if setup.qualified(module, call.func).startswith(("torch.optim.", "optim."))
+    ]
+    while waiting:
+        module, call = waiting.pop()
+        function = module.file.index.function_of(call)
+        if function is not None and function not in found:
+            found.add(function)
+            waiting += [(other, site) for other, site, _ in callers(setup.live, function, module)]
+            waiting += _calls_of_object(setup, function, module)
+    return frozenset(found)
+
+
+def _calls_of_object(
+    setup: Setup, function: FunctionNode, module: Module
+) -> Iterator[tuple[Module, ast.AST]]:
+    """Where `self.fit` is named, of `self.fit = Fitting()`, for the method `__call__` of `Fitting`."""
+    cls = module.file.index.parent(function)
+    if function.name != "__call__" or not isinstance(cls, ast.ClassDef):
+        return
+    for other, node in setup.live.sites.get(cls):
+        made = other.file.index.parent(node)
+        assign = other.file.index.parent(made) if isinstance(made, ast.Call) else None
+        for target in assign.targets if isinstance(assign, ast.Assign) else ():
+            if isinstance(target, ast.Attribute):
+                yield from setup.live.mentions.get(target.attr)
+
+
+def _is_given(module: Module, value: ast.expr) -> bool:
+    """Is all of it made of the parameters of the function?"""
+    names = [n for n in ast.walk(value) if isinstance(n, ast.Name) and n.id not in module.imported]
+    bound = [module.file.bindings.last_before(name) for name in names]
+    return all(binding is not None and binding.kind == "parameter" for binding in bound)
 
 
 def _is_data(module: Module, value: ast.expr) -> bool:
@@ -152,16 +199,58 @@ def _move(setup: Setup, module: Module, call: ast.Call) -> Candidate | None:
     if not isinstance(func, ast.Attribute) or not _sends(call):
         return None
     step = module.file.context.training_step(call)
+    repeated = _loop_around(setup, module, call) if step is None else step.node
     if (
-        step is None
-        or module.file.guards.rare(call, step.node) is not None
-        or not _of_batch(module, func.value, step.node)
+        repeated is None
+        or _is_rare(module, call, repeated)
+        or not _of_batch(module, func.value, repeated)
         or setup.runs(module, call).truth is False
     ):
         return None
     given = setup.keyword(call, "non_blocking")
     value = Value(True, False) if given is None else setup.value(module, given)
     return Candidate(value, setup.place(module, call), "`non_blocking=True`")
+
+
+def _is_rare(module: Module, call: ast.Call, repeated: ast.AST) -> bool:
+    """Does a condition make it rare: not `value.to(device) if torch.is_tensor(value) else value`?"""
+    guard = module.file.guards.rare(call, repeated)
+    return guard is not None and not (isinstance(guard, ast.IfExp) and _KIND.search(text_of(guard.test)))
+
+
+def _loop_around(setup: Setup, module: Module, call: ast.Call) -> ast.AST | None:
+    """The loop over batches that repeats the call, and from which calls lead to the backward pass."""
+    function = module.file.index.function_of(call)
+    for loop in module.file.index.loops_of(call):
+        if loop in setup.once(_loops_over_batches) and module.file.index.function_of(loop) is function:
+            return loop
+    return None
+
+
+def _loops_over_batches(setup: Setup) -> frozenset[ast.AST]:
+    """The innermost loops over data around the calls that lead to the backward pass, where no framework makes the copies.
+
+    A loop that only counts is none: around a function that fits something in a loop of its own, it counts the fits.
+    """
+    if setup.start is None or setup.framework not in ("PyTorch", "DeepSpeed"):
+        return frozenset()
+    found: set[ast.AST] = set()
+    waiting = [setup.start]
+    for _ in range(_DEEPEST):
+        ways, waiting = waiting, []
+        for module, call in ways:
+            loop = next((each for each in module.file.index.loops_of(call) if _gives_batches(each)), None)
+            function = module.file.index.function_of(call)
+            if loop is not None:
+                found.add(loop)
+            elif function is not None:
+                waiting += [(other, site) for other, site, _ in callers(setup.live, function, module)]
+    return frozenset(found)
+
+
+def _gives_batches(loop: ast.AST) -> bool:
+    counts = isinstance(loop, (ast.For, ast.AsyncFor)) and _COUNTS.search(text_of(loop.iter))
+    return _loops_over_data(loop) and not counts
 
 
 def _sends(call: ast.Call) -> bool:

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from ptopt.audit.arguments import TrainerArguments, lightning_argument
-from ptopt.audit.measures.convolutions import NETWORKS, for_convolutions
+from ptopt.audit.measures.convolutions import NETWORKS, NONE_SEEN, for_convolutions
 from ptopt.audit.modules import text_of
 from ptopt.audit.setup import Candidate, Setup
 from ptopt.audit.values import Measure, State
@@ -118,6 +118,6 @@ def cudnn_benchmark(setup: Setup) -> Measure:
             why = f"{measure.detail}, so that `torch.backends.cudnn.benchmark` has nothing to search"
             return setup.not_applicable(key, title, why)
         return setup.decide(key, title, found, "")
-    if found and measure.state is not State.NOT_APPLICABLE:
+    if found and measure.state is not State.NOT_APPLICABLE and not measure.detail.startswith(NONE_SEEN):
         return setup.decide(key, title, found, "")
     return measure

@@ -34,6 +34,7 @@ _FUSED = re.compile(
 )
 _FUSED_WORD = re.compile(r"Fused[A-Z]|CPUAdam|HybridAdam|8bit|Paged")
 _OF_CLASS = re.compile(r"`fused` of `(\w+)`|`(\w+)` with `fused`")
+FILLED_BY_HAND = "gradients are filled with zeros by hand"
 _UNPACKED = re.compile(r"^`\*\*` at ")  # what is unpacked there was not found
 # Class of torch.optim -> its argument `fused`
 FUSED_ARGUMENT = {
@@ -148,6 +149,22 @@ def _none_seen(setup: Setup, key: str, title: str) -> Measure:
     if kept and len({c.value.truth for c in kept}) == 1:
         return setup.decide(key, title, kept, "")
     return Measure(key, title, State.UNKNOWN, "no optimizer of torch seen", setup.where())
+
+
+def only_lbfgs(setup: Setup) -> Place | None:
+    """The place of an `LBFGS`, where no other optimizer is known to step in what runs."""
+    made = [
+        (module, call)
+        for module, call in setup.calls(*_UNFUSED)
+        if setup.qualified(module, call.func).startswith(("torch.optim", "optim."))
+        and setup.runs(module, call).truth is not False
+    ]
+    first = made[0] if made else None
+    if first is None or any(text_of(call.func).rpartition(".")[2] != "LBFGS" for _, call in made):
+        return None
+    if any(True for _ in _optimizers(setup)) or any(True for _ in _classes(setup)):
+        return None
+    return setup.place(*first)
 
 
 def _given_optimizers(module: Module, call: ast.Call) -> bool | None:
@@ -359,7 +376,7 @@ def _by_hand(setup: Setup, key: str, title: str) -> Measure | None:
             elif isinstance(parent, ast.Assign) and getattr(parent.value, "value", 0) is None:
                 none.append(setup.place(module, node))
     if zeros:
-        return Measure(key, title, State.OFF, "gradients are filled with zeros by hand", tuple(zeros)[:4])
+        return Measure(key, title, State.OFF, FILLED_BY_HAND, tuple(zeros)[:4])
     if none:
         return Measure(key, title, State.ON, "gradients are set to None by hand", tuple(none)[:4])
     return None

@@ -31,7 +31,9 @@ _PADDING = (
     "train_sampling_strategy",
 )
 _KEYWORDS = frozenset({*_PADDING, "collate_fn"})
+_OF_CLIP = ("clip.tokenize", "clip.clip.tokenize", "open_clip.tokenize")
 _LAYER = re.compile(r"Conv|Pool|Unfold|conv\dd|^nn\.|Linear|stft")
+ONE_LENGTH = "texts are brought to the one length that the text encoder of CLIP takes"
 _LISTED = 4  # places of a row
 _TEXT = re.compile(r"token|text|seq|len|mel|wav|audio|spec|input_ids|word|char", re.I)
 
@@ -79,9 +81,12 @@ def padding(setup: Setup) -> Measure:
     if None in collated:
         detail = "whether a batch is padded to its longest sequence or to a fixed length was not found"
         return Measure(key, title, State.UNKNOWN, detail, tuple(collated[None])[:_LISTED])
-    text = setup.calls("from_pretrained") and any(
-        "Tokenizer" in text_of(c.func) for _, c in setup.calls("from_pretrained")
+    text = any(
+        "Tokenizer" in text_of(c.func) and setup.runs(m, c).truth is not False
+        for m, c in setup.calls("from_pretrained")
     )
+    if not text and (clip := _for_clip(setup)):
+        return Measure(key, title, State.NOT_APPLICABLE, ONE_LENGTH, tuple(clip)[:_LISTED])
     if text or setup.framework in ("transformers", "TRL"):
         return Measure(
             key, title, State.UNKNOWN, "text is tokenised; how it is padded was not found", setup.where()
@@ -192,6 +197,17 @@ def _tokenised(setup: Setup) -> list[Place]:
             r"(zeros|full)\([^\n]*(context_length|max_?len|max_length|max_txt)", module.file.source(function)
         )
         and setup.runs(module, function.body[0]).truth is not False
+    ]
+
+
+def _for_clip(setup: Setup) -> list[Place]:
+    """`clip.tokenize(texts)`: it gives each text the length of the position embedding, which is added as a whole."""
+    return [
+        setup.place(module, call)
+        for module, call in setup.calls("tokenize")
+        if setup.qualified(module, call.func) in _OF_CLIP
+        and setup.is_external(module, call.func)
+        and setup.runs(module, call).truth is not False
     ]
 
 

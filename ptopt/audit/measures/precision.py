@@ -10,6 +10,7 @@ from dataclasses import replace
 from ptopt.audit.arguments import TrainerArguments, keyword_value, lightning_argument
 from ptopt.audit.engines import half_precision
 from ptopt.audit.known import Value
+from ptopt.audit.measures.optimizer import only_lbfgs
 from ptopt.audit.modules import Module, dotted_name, text_of
 from ptopt.audit.setup import Candidate, Setup
 from ptopt.audit.values import Measure, State
@@ -18,6 +19,7 @@ _DTYPE = re.compile(r"(bfloat16|float16|\bhalf\b|bf16|fp16)")
 _HALF_TYPE = re.compile(r"torch\.(bfloat16|float16|half)\b|\.autocast\b(?!\()")
 _HELPER = re.compile(r"attention$|_fn$|_func$|^F\.|^torch\.")
 _MODULES = re.compile(r"\.(named_)?(modules|children)$")
+_LINE_SEARCH = "float32: `LBFGS` compares losses and gradients that hardly differ, and its closure cannot be stepped through a `GradScaler`"
 HALF_WEIGHTS = "half-precision weights without autocast, so not mixed: "
 _FULL = ("32", "32-true", "no", "none", "fp32", "float32", "64", "64-true", "tf32")
 
@@ -71,9 +73,12 @@ def mixed_precision(setup: Setup) -> Measure:
     blind = blind or _named(setup)
     absent = "float32 throughout: no autocast, no half-precision model"
     lacking = setup.lacking("torch.cuda.amp", "autocast")
-    return setup.decide(
+    measure = setup.decide(
         key, title, _autocasts(setup), absent, blind=blind, lacking=lacking and f"float32; {lacking}"
     )
+    if measure.state is State.OFF and (place := only_lbfgs(setup)) is not None:
+        return Measure(key, title, State.NOT_APPLICABLE, _LINE_SEARCH, (place,))
+    return measure
 
 
 def _full_by_default(setup: Setup) -> str:

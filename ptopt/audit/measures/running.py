@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from ptopt.audit.arguments import TrainerArguments
 from ptopt.audit.calling import callers, holds_of_all_calls
@@ -279,7 +280,9 @@ def monitoring(setup: Setup) -> Measure:
             return setup.decide(key, title, undecided[:4], "")
         return Measure(key, title, State.ON, ", ".join(names), tuple(places)[:4] or setup.where())
     if uses:
-        return setup.decide(key, title, [c for used in uses.values() for c in used][:4], "")
+        # The first of each: which of them an option would start.
+        every = [replace(c, detail=", ".join(sorted(uses))) for used in uses.values() for c in used[:1]]
+        return setup.decide(key, title, every, "")
     if setup.framework == "Lightning":
         return Measure(key, title, State.ON, "the logger of Lightning", setup.where())
     if setup.blind:
@@ -309,7 +312,7 @@ def _uses_of_monitors(setup: Setup) -> dict[str, list[Candidate]]:
     for module, call in setup.calls(
         "init", "start_run", "Experiment", "set_experiment", "Run", "log", "Logger"
     ):
-        root = setup.qualified(module, call.func).partition(".")[0]
+        root = _package(setup, module, call)
         if root in _MONITORS:
             uses.setdefault(_MONITORS[root], []).append(setup.site(module, call, _MONITORS[root]))
     for module in setup.live.read.values():
@@ -322,6 +325,17 @@ def _uses_of_monitors(setup: Setup) -> dict[str, list[Candidate]]:
         if (name == "TensorBoard" and not _is_used(setup)) or not _is_imported(setup, name):
             del uses[name]
     return uses
+
+
+def _package(setup: Setup, module: Module, call: ast.Call) -> str:
+    """`wandb` of `wandb.init()`, and of `self.wandb.init()` in a class that imports it among its attributes."""
+    root, _, rest = setup.qualified(module, call.func).partition(".")
+    cls = module.file.index.class_of(call) if root == "self" else None
+    name = rest.partition(".")[0]
+    if cls is None or name not in _MONITORS:
+        return root
+    held = [alias.asname or alias.name for node in cls.body if isinstance(node, ast.Import) for alias in node.names]
+    return name if name in held else root
 
 
 def _is_imported(setup: Setup, name: str) -> bool:
