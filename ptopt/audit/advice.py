@@ -12,6 +12,7 @@ from packaging.version import Version
 
 from ptopt.audit.critical import is_measure_critical
 from ptopt.audit.halfprecision import obstacle_places, precision_action
+from ptopt.audit.measures.copies import BY_ACCELERATE
 from ptopt.audit.measures.optimizer import FILLED_BY_HAND, FUSED_ARGUMENT
 from ptopt.audit.measures.padding import TOKENS
 from ptopt.audit.measures.saving import NOTHING_SAVED
@@ -166,6 +167,10 @@ _OPTION = re.compile(r"(?:: off, |\()(?:default of )?(`[-\w]+`(?: of [^\s,;()]+)
 _DATA_PARALLEL = re.compile(r"^(?!.*\b(no|not|nor|neither|without)\b).*(?<!\w)DataParallel", re.I)
 
 
+_OF_ACCELERATE = (
+    "Pass `dataloader_config=DataLoaderConfiguration(non_blocking=True)` (of `accelerate.utils`) to `Accelerator`, with "
+    "`pin_memory=True` on the loader: it makes the copies."
+)
 # Measure -> what its advice cannot do without, by its name in `ptopt.project.added`.
 NEEDS = {
     "precision": "torch.cuda.amp", "tf32": "set_float32_matmul_precision", "attention": "scaled_dot_product_attention",
@@ -241,6 +246,8 @@ def _gap(
     if True in by_trainer:
         both = f"{advice.action} With transformers: {advice.of_trainer}"
         advice = replace(advice, action=both if False in by_trainer else advice.of_trainer)
+    if key == "non_blocking":
+        advice = replace(advice, action=_action_of_copies(advice.action, [m for _, m in missing]))
     action = _action(advice, [m for _, m in missing], facts)
     action = _without_others(key, action, missing)
     action += "" if by_hand else _condition(key, [m for _, m in missing], facts)
@@ -257,6 +264,14 @@ def _gap(
         () if is_of_other_code(key, [entry for entry, _ in missing]) else worth(_figure_of(key, missing)),
         other_figures=is_of_other_code(key, [entry for entry, _ in missing]), effort=advice.effort,
     )  # fmt: skip
+
+
+def _action_of_copies(action: str, measures: Sequence[Measure]) -> str:
+    """Where Accelerate makes the copies, what it is asked by."""
+    by_accelerate = [BY_ACCELERATE in measure.detail for measure in measures]
+    if not any(by_accelerate):
+        return action
+    return _OF_ACCELERATE if all(by_accelerate) else f"{action} With Accelerate: {_OF_ACCELERATE}"
 
 
 def _figure_of(key: str, missing: Sequence[tuple[EntryPoint, Measure]]) -> str:
@@ -297,6 +312,8 @@ def _condition(key: str, measures: Sequence[Measure], facts: ProjectFacts) -> st
     )  # where no version of the project has it, the action is the older one
     if newer is not None and not facts.excludes(newer.package, newer.version):
         added = newer
+    if key == "non_blocking" and any(BY_ACCELERATE in measure.detail for measure in measures):
+        added = ADDED["DataLoaderConfiguration(non_blocking=True)"]
     if key == "fused_optimizer":
         classes = {match[1] for m in measures for match in _CLASS.finditer(m.detail)}
         named = [FUSED_ARGUMENT[name] for name in classes if name in FUSED_ARGUMENT]

@@ -100,11 +100,11 @@ class Commands:
     def _given(self, launch: Launch, name: str, option: Option) -> Value | None:
         if name and f"no_{name}" in launch.options and name not in launch.options:
             place = launch.place_of(f"no_{name}")
-            return Value(True, False, f"`--no-{name}` of {place}", place)
+            return Value(True, False, f"`--no-{_as_typed(option, name)}` of {place}", place)
         if not name or name not in launch.options:
             return None
         place = launch.place_of(name)
-        note = f"`--{name}` of {place}"
+        note = f"`--{_as_typed(option, name)}` of {place}"
         text = launch.options[name]
         found = _parsed(text, option)
         if found is None and isinstance(text, str) and text and not _is_number(option):
@@ -134,6 +134,12 @@ class Commands:
         found = self._configured.common(keys)
         value = agreed(found) if found else None
         return value if value is not None and value.known else None
+
+
+def _as_typed(option: Option, name: str) -> str:
+    """The name of an option as a command line has it: `allow-tf32`, where the code reads `allow_tf32`."""
+    flag = option.shown.strip("`").removeprefix("--")
+    return flag if flag.replace("-", "_") == name else name
 
 
 def _default_file(options: Options, script: str, configured: Configured) -> tuple[str, str] | None:

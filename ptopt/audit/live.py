@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from ptopt.audit.byname import ByName
 from ptopt.audit.configured import Setting
 from ptopt.audit.modules import Module, Modules, dotted_name
-from ptopt.audit.summaries import Summaries
+from ptopt.audit.summaries import Summaries, Summary
 from ptopt.source.index import FunctionNode
 
 T = TypeVar("T")
@@ -72,6 +72,20 @@ class Live(ByName):
                 for call in summary.by_name(module)[name]
             ]
         return self._calls_spelled[name]
+
+    def summary(self, module: Module, unit: ast.AST) -> Summary:
+        """What a function, class or module that runs mentions."""
+        return self._summary(module, unit)
+
+    def enter(self, module: Module, summary: Summary) -> None:
+        """Looks up what a part of a module mentions, also where it does not run."""
+        self._summaries.entered(module, summary)
+
+    def methods_named(self, name: str) -> list[tuple[FunctionNode, Module]]:
+        """The methods of this name that run."""
+        return [
+            (method, module) for module, method in self._methods.get(name, ()) if method in self.functions
+        ]
 
     def spelled(self) -> Iterable[str]:
         """The last names of all that is called, as their packages spell them."""

@@ -19,11 +19,13 @@ from ptopt.audit.launches import Launch
 from ptopt.audit.live import Live
 from ptopt.audit.modules import Module, dotted_name, qualified
 from ptopt.audit.tables import entry_of
+from ptopt.audit.trained import Trained
 from ptopt.audit.values import Measure, Place, State
 from ptopt.project.added import ADDED
 from ptopt.project.facts import ProjectFacts
 
 T = TypeVar("T")
+Pair = TypeVar("Pair", bound="tuple[Any, ...]")  # a module, a node of it, and what else belongs to it
 # Frameworks whose own loop does nothing that the measures ask, or of which they know what it does.
 READ = frozenset(
     {"PyTorch", "Accelerate", "Fabric", "Lightning", "transformers", "TRL", "DeepSpeed", "Colossal-AI"}
@@ -192,6 +194,25 @@ class Setup:
     def is_small(self) -> bool:
         """Do words in what runs tell of a small network, or of numerics that need full precision?"""
         return self.says(_SMALL, _SMALL_WORDS) or not _SMALL_PACKAGES.isdisjoint(self.packages)
+
+    @cached_property
+    def trained(self) -> Trained:
+        """The networks that the script trains."""
+        return Trained(self.live, lambda node, module: self.evaluator.runs(node, module).truth)
+
+    def of_trained(self, pairs: Iterable[Pair]) -> list[Pair]:
+        """Without what is surely of a network that is not trained."""
+        return [pair for pair in pairs if not self.trained.leaves_out(pair[0], pair[1])]
+
+    @property
+    def where_trained(self) -> str:
+        """Where nothing was found, in words, after `of_trained` was asked."""
+        return "in what is trained" if self.trained.left_out else "in the code that runs"
+
+    @property
+    def seen_where(self) -> str:
+        """The same behind "seen"; "" where all code was looked at."""
+        return " in what is trained" if self.trained.left_out else ""
 
     # -- deciding ----------------------------------------------------------------------------------------
 
@@ -380,6 +401,14 @@ def _called(prefixes: tuple[str, ...]) -> Callable[[Module, ast.Call], str | Non
         return name if name.startswith(prefixes) else None
 
     return name_of
+
+
+def aside(found: Candidate) -> Candidate:
+    """What is done to a network of which no optimizer gets the parameters: gradients may go through it, or not."""
+    if found.value.truth is False:
+        return found
+    why = "of a network of which no optimizer gets the parameters"
+    return replace(found, value=Value(False, note=why, differs=True))
 
 
 def enough(candidates: Iterable[Candidate]) -> Iterator[Candidate]:

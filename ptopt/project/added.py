@@ -104,6 +104,9 @@ _ALL = (
     Added("bf16-mixed", "lightning", "2.0", r".*\.py", r"bf16-mixed"),
     Added('precision="bf16"', "lightning", "1.5", r".*\.py", r"""["']bf16["']"""),
     Added("accelerator.no_sync", "accelerate", "0.10", r"accelerate/accelerator\.py", r"def no_sync"),
+    Added(
+        "DataLoaderConfiguration(non_blocking=True)", "accelerate", "0.30", r"accelerate/utils/dataclasses\.py", r"^    non_blocking: bool"
+    ),
 )  # fmt: skip
 ADDED = {added.name: added for added in _ALL}
 

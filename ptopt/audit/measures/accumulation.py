@@ -29,6 +29,7 @@ def accumulation(setup: Setup) -> Measure:
         return _steps(key, title, TrainerArguments(setup).of("gradient_accumulation_steps"))
     if setup.framework == "Lightning":
         return _steps(key, title, lightning_argument(setup, "accumulate_grad_batches", 1))
+    by_option: Value | None = None  # that asks for one micro-batch
     if setup.framework == "Accelerate":
         default = Value(True, 1, "default of Accelerate")
         value = keyword_value(setup, setup.calls("Accelerator"), "gradient_accumulation_steps", default)
@@ -36,6 +37,7 @@ def accumulation(setup: Setup) -> Measure:
             value = setup.evaluator.option("gradient_accumulation_steps") or value
         if value.known and value.value != 1 or not value.known:
             return _steps(key, title, value)
+        by_option = value if value.option or value.note.startswith("default of `") else None
     found = list(_guards(setup))
     open_ = [c for c in found if c.value.truth is None]
     if open_ and not any(c.value.truth for c in found):
@@ -44,6 +46,8 @@ def accumulation(setup: Setup) -> Measure:
             return _steps(key, title, stated)
     if not found and (asked := _asked_for(setup)) is not None:
         return _steps(key, title, asked)
+    if not found and by_option is not None:
+        return _steps(key, title, by_option)
     if not found and setup.framework in ("DeepSpeed", "Colossal-AI"):
         return Measure(
             key, title, State.UNKNOWN, f"the configuration of {setup.framework} sets it", setup.where()

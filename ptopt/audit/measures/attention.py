@@ -96,19 +96,19 @@ def attention(setup: Setup) -> Measure:
             where,
         )
     if setup.blind and not pretrained:
-        return Measure(key, title, State.UNKNOWN, f"no attention seen; {setup.blind}")
+        return Measure(key, title, State.UNKNOWN, f"no attention seen{setup.seen_where}; {setup.blind}")
     by_layer = _by_layer(setup)
     if by_layer is not None and not pretrained:
         return by_layer
     if library:
         return Measure(key, title, State.UNKNOWN, library[0].detail, (library[0].place,))
     if setup.blind_model:
-        return Measure(key, title, State.UNKNOWN, f"no attention seen; {setup.blind_model}")
-    return setup.not_applicable(key, title, "no attention in the code that runs")
+        return Measure(key, title, State.UNKNOWN, f"no attention seen{setup.seen_where}; {setup.blind_model}")
+    return setup.not_applicable(key, title, f"no attention {setup.where_trained}")
 
 
 def _fused(setup: Setup) -> Iterator[Candidate]:
-    for module, call in setup.named(_FUSED):
+    for module, call in setup.of_trained(setup.named(_FUSED)):
         name = call.func.attr if isinstance(call.func, ast.Attribute) else text_of(call.func)
         if setup.is_external(module, call.func):  # one of the repository may compute it in steps
             yield setup.site(module, call, f"`{name}`")
@@ -116,7 +116,7 @@ def _fused(setup: Setup) -> Iterator[Candidate]:
 
 def _by_hand(setup: Setup) -> Iterator[Candidate]:
     """A function that makes scores by a product, runs them through softmax and multiplies again."""
-    for module, call in setup.calls("softmax", "Softmax"):
+    for module, call in setup.of_trained(setup.calls("softmax", "Softmax")):
         function = module.file.index.function_of(call)
         applied = module.file.index.parent(call)
         if isinstance(applied, ast.Call) and applied.func is call:
@@ -227,7 +227,7 @@ def _is_called_elsewhere(setup: Setup, name: str) -> bool:
 
 def _pretrained(setup: Setup) -> Iterator[Candidate]:
     """Models of transformers: with a detail where the call says which attention it wants."""
-    for module, call in setup.calls("from_pretrained", "from_config"):
+    for module, call in setup.of_trained(setup.calls("from_pretrained", "from_config")):
         receiver = text_of(call.func.value) if isinstance(call.func, ast.Attribute) else ""
         if "transformers" not in setup.packages or _NO_MODEL.search(receiver):
             continue
@@ -252,7 +252,7 @@ def _of_diffusers(setup: Setup) -> Measure | None:
     """Networks of diffusers, which take SDPA where torch has it; None where the script loads none of them."""
     made = [
         (module, call)
-        for module, call in setup.calls("from_pretrained", "from_config")
+        for module, call in setup.of_trained(setup.calls("from_pretrained", "from_config"))
         if _OF_DIFFUSERS.search(setup.qualified(module, call.func))
         and setup.is_external(module, call.func)
         and setup.runs(module, call).truth is not False
@@ -296,7 +296,7 @@ def _implementation(setup: Setup, module: Module, given: ast.expr) -> Value:
 def _by_layer(setup: Setup) -> Measure | None:
     """`nn.MultiheadAttention`: fused where each call of it gives up the weights."""
     calls: list[tuple[Module, ast.Call]] = []
-    for module, made in setup.calls("MultiheadAttention"):
+    for module, made in setup.of_trained(setup.calls("MultiheadAttention")):
         assigned = module.file.index.parent(made)
         cls = module.file.index.class_of(made)
         if not setup.qualified(module, made.func).startswith(("torch.nn", "nn.")) or not isinstance(
@@ -332,17 +332,17 @@ def _by_layer(setup: Setup) -> Measure | None:
 
 def _library(setup: Setup) -> Iterator[Candidate]:
     """Layers of torch and of other packages, which choose for themselves."""
-    for module, call in setup.calls(*_LAYERS):
+    for module, call in setup.of_trained(setup.calls(*_LAYERS)):
         if setup.qualified(module, call.func).startswith("torch.nn"):
             yield setup.site(
                 module, call, f"`nn.{_last(call)}` uses SDPA unless its attention weights are read"
             )
-    for module, call in setup.calls("MultiheadAttention"):
+    for module, call in setup.of_trained(setup.calls("MultiheadAttention")):
         if setup.qualified(module, call.func).startswith("torch.nn"):
             yield setup.site(
                 module, call, "`nn.MultiheadAttention` uses SDPA where it is called with `need_weights=False`"
             )
-    for module, call in setup.named(_FOREIGN):
+    for module, call in setup.of_trained(setup.named(_FOREIGN)):
         name = setup.qualified(module, call.func)
         if name.startswith(_WITH_ATTENTION) and setup.is_external(module, call.func):
             yield setup.site(module, call, f"`{name}` chooses, by its version")
@@ -350,7 +350,7 @@ def _library(setup: Setup) -> Iterator[Candidate]:
         parent = module.file.index.parent(node)
         runs = setup.runs(module, parent) if isinstance(parent, ast.Call) else Value(True, True)
         yield Candidate(runs, setup.place(module, node), f"`{name}` chooses, by its version")
-    for module, call in () if setup.live.registers else setup.calls("create_model"):
+    for module, call in () if setup.live.registers else setup.of_trained(setup.calls("create_model")):
         if setup.qualified(module, call.func).startswith("timm"):
             yield setup.site(module, call, "the model comes from timm, which chooses")
 

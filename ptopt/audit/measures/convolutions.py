@@ -47,7 +47,7 @@ _OTHER_STEM = re.compile(r"\b(embed_layer|hybrid_backbone)\s*=|Hybrid")  # a net
 
 def for_convolutions(setup: Setup, key: str, title: str, off: str) -> Measure:
     """Off where convolutions run, not applicable where none does, unknown where the network was not seen."""
-    convolutions = setup.named(_CONV)
+    convolutions = setup.of_trained(setup.named(_CONV))
     learned = [pair for pair in convolutions if not _is_filter(setup, *pair)]
     every = [pair for pair in learned if not _cuts_patches(setup, pair[1])]
     first = next((pair for pair in every if setup.runs(*pair).truth), None)
@@ -56,8 +56,8 @@ def for_convolutions(setup: Setup, key: str, title: str, off: str) -> Measure:
         first = every[0]  # another network takes their place
     if first is not None:
         return Measure(key, title, State.OFF, off, (setup.place(*first),))
-    for module, call in setup.calls(
-        "create_model", "get_model", "from_pretrained", *_models_of_torchvision(setup)
+    for module, call in setup.of_trained(
+        setup.calls("create_model", "get_model", "from_pretrained", *_models_of_torchvision(setup))
     ):
         name = setup.qualified(module, call.func)
         if setup.live.registers and name.endswith("create_model"):
@@ -66,7 +66,7 @@ def for_convolutions(setup: Setup, key: str, title: str, off: str) -> Measure:
             return Measure(key, title, State.OFF if _CONV_NAMES.search(text_of(call)) else State.UNKNOWN,
                            off if _CONV_NAMES.search(text_of(call)) else "the network comes from a library",
                            (setup.place(module, call),))  # fmt: skip
-    for module, call in setup.calls("from_pretrained", "from_config"):
+    for module, call in setup.of_trained(setup.calls("from_pretrained", "from_config")):
         external = setup.is_external(module, call.func)
         of_diffusers = external and _OF_DIFFUSERS.search(setup.qualified(module, call.func))
         if of_diffusers and setup.runs(module, call).truth is not False:
@@ -78,14 +78,14 @@ def for_convolutions(setup: Setup, key: str, title: str, off: str) -> Measure:
             detail = off if state is State.OFF else f"`{named[2]}` is not in the repository"
             return Measure(key, title, state, detail, (setup.place(named[0], named[1]),))
     if setup.blind_model:
-        return Measure(key, title, State.UNKNOWN, f"{NONE_SEEN}; {setup.blind_model}")
+        return Measure(key, title, State.UNKNOWN, f"{NONE_SEEN}{setup.seen_where}; {setup.blind_model}")
     by_timm = [(module, node) for module, node, name, _ in of_libraries if _TIMM_PATCHES.search(name)]
     if learned or by_timm:
         places = [setup.place(*pair) for pair in (*learned, *by_timm)]
         return Measure(key, title, State.NOT_APPLICABLE, ONLY_PATCHES, tuple(dict.fromkeys(places))[:4])
     if convolutions:
         return setup.not_applicable(key, title, ONLY_FILTERS)
-    return setup.not_applicable(key, title, "no 2-d or 3-d convolution in the code that runs")
+    return setup.not_applicable(key, title, f"no 2-d or 3-d convolution {setup.where_trained}")
 
 
 def _cuts_patches(setup: Setup, call: ast.Call) -> bool:
@@ -117,7 +117,7 @@ def _model_of_torchvision(module: Module, call: ast.Call) -> str | None:
 def _of_libraries(setup: Setup) -> Iterator[tuple[Module, ast.expr, str, State]]:
     """Networks and layers of libraries that are made, or are the base of a class that runs; and whether convolutions are in them."""
     for module, node, name in setup.made_of(*_LIBRARIES):
-        if _NO_NETWORK.search(name):
+        if _NO_NETWORK.search(name) or setup.trained.leaves_out(module, made_by(module, node)):
             continue
         last = name.rpartition(".")[2]
         if _TIMM_WITHOUT.search(name):
@@ -133,9 +133,17 @@ def _of_libraries(setup: Setup) -> Iterator[tuple[Module, ast.expr, str, State]]
         yield module, node, name, state
 
 
+def made_by(module: Module, node: ast.expr) -> ast.AST:
+    """The call of what is called; the base of a class itself."""
+    parent = module.file.index.parent(node)
+    return parent if isinstance(parent, ast.Call) and parent.func is node else node
+
+
 def attends_by_timm(setup: Setup) -> Iterator[tuple[Module, ast.expr, str]]:
     """Networks and layers of timm that may attend: all but those that are known to have no attention."""
     for module, node, name in setup.made_of("timm.models.", "timm.layers."):
+        if setup.trained.leaves_out(module, made_by(module, node)):
+            continue
         last = name.rpartition(".")[2]
         known = _WITHOUT_ATTENTION.search(last) or _CONV_NAMES.search(last)
         if not known and (last[0].isupper() or _TIMM_PATCHES.search(name)):

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from ptopt.audit.arguments import keyword_value
 from ptopt.audit.calling import callers
 from ptopt.audit.known import Value
 from ptopt.audit.measures.loader import prefetchers
@@ -23,6 +24,8 @@ _KIND = re.compile(r"^(isinstance\(|(torch\.)?is_tensor\(|hasattr\()")
 _OPTIMIZER = re.compile(r"^(SGD|LBFGS|RMSprop|Rprop|Ada\w+|ASGD|[NR]?Adam\w*|SparseAdam)$")
 _DEEPEST = 6  # calls of calls
 _VIEWS = ("items", "values")
+_LOADER = re.compile(r"load|\bdl\b|_dl\b|^dl_", re.I)
+BY_ACCELERATE = "Accelerate copies each batch in the loader that it prepares"
 _COPIES = ("transformers", "TRL", "Lightning")
 
 
@@ -33,7 +36,11 @@ def non_blocking(setup: Setup) -> Measure:
     copied = prefetchers(setup)
     if any(c.value.truth for c in copied):
         return setup.decide(key, title, copied, "")
-    moves = [c for c in (_move(setup, *pair) for pair in setup.calls("to", "cuda")) if c is not None]
+    moved = [(pair, c) for pair in setup.calls("to", "cuda") if (c := _move(setup, *pair)) is not None]
+    prepared = _prepared(setup)
+    moves = [c for (module, call), c in moved if not _comes_prepared(module, call, prepared)]
+    if prepared and not moves:
+        return _by_accelerate(setup, key, title, [(m, c) for m, c, _ in prepared], bool(moved))
     if not moves:
         elsewhere = [
             Candidate(setup.value(module, given), setup.place(module, call), "`non_blocking=True`")
@@ -72,6 +79,74 @@ def non_blocking(setup: Setup) -> Measure:
         else f"copies of the batch wait{note}"
     )
     return Measure(key, title, State.OFF, detail, tuple(c.place for c in waiting)[:4])
+
+
+def _prepared(setup: Setup) -> list[tuple[Module, ast.Call, str]]:
+    """`accelerator.prepare(loader)`, with the name of the loader: from then on its batches come on the device."""
+    if (
+        setup.framework != "Accelerate"
+        or keyword_value(setup, setup.calls("Accelerator"), "device_placement", Value(True, True)).truth
+        is not True
+    ):
+        return []
+    return [
+        (module, call, text_of(given))
+        for module, call in setup.calls("prepare", "prepare_data_loader")
+        for given in call.args
+        if isinstance(given, (ast.Name, ast.Attribute))
+        and _is_loader(module, given)
+        and setup.runs(module, call).truth
+    ]
+
+
+def _is_loader(module: Module, given: ast.expr) -> bool:
+    """By its name, or by what it is made of."""
+    binding = module.file.bindings.last_before(given) if isinstance(given, ast.Name) else None
+    made = binding.value if binding is not None and binding.kind == "assign" else None
+    return bool(_LOADER.search(text_of(given)) or (made is not None and _LOADER.search(text_of(made))))
+
+
+def _comes_prepared(module: Module, call: ast.Call, prepared: list[tuple[Module, ast.Call, str]]) -> bool:
+    """Does the loop around the copy run over a loader that was prepared? Of a step in a function of its own, nobody says another."""
+    step = module.file.context.training_step(call)
+    if step is None or not prepared:
+        return False
+    if not isinstance(step.node, (ast.For, ast.AsyncFor)):
+        return True
+    over = text_of(step.node.iter)
+    return any(re.search(rf"(?<![\w.]){re.escape(name)}\b", over) for _, _, name in prepared)
+
+
+def _by_accelerate(
+    setup: Setup, key: str, title: str, prepared: list[tuple[Module, ast.Call]], moved: bool
+) -> Measure:
+    """The row where Accelerate copies each batch in the loader that it prepares."""
+    asked = [c for c in setup.calls("DataLoaderConfiguration") if setup.runs(*c).truth is not False]
+    given = [(m, k) for m, c in asked if (k := setup.keyword(c, "non_blocking")) is not None]
+    if given:
+        return setup.decide(
+            key,
+            title,
+            [
+                setup.site(m, k, "`non_blocking` of `DataLoaderConfiguration`", setup.value(m, k))
+                for m, k in given
+            ],
+            "",
+        )
+    if any(map(setup.unpacks, (c for _, c in asked))):
+        return Measure(
+            key,
+            title,
+            State.UNKNOWN,
+            "`**` in the call of `DataLoaderConfiguration`",
+            (setup.place(*asked[0]),),
+        )
+    if lacking := setup.lacking("DataLoaderConfiguration(non_blocking=True)", "`non_blocking`"):
+        return setup.not_applicable(key, title, f"{BY_ACCELERATE}: {lacking}")
+    detail = f"{BY_ACCELERATE}, and waits" + ("; the `.to` of the loop finds them there" if moved else "")
+    return Measure(
+        key, title, State.OFF, detail, tuple(dict.fromkeys(setup.place(*pair) for pair in prepared))[:4]
+    )
 
 
 def _with_waiting(setup: Setup, free: list[Candidate]) -> Measure | None:

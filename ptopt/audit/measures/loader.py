@@ -85,7 +85,12 @@ def _loaders(setup: Setup) -> list[_Loader]:
     found += [(loader, _about(loader.module, loader.call)) for loader in _of_libraries(setup)]
     training = [loader for loader, text in found if _TRAIN.search(text)]
     neutral = [loader for loader, text in found if not _TRAIN.search(text) and not _EVAL.search(text)]
-    return training or [each for each in neutral if not _is_for_evaluation(setup, each.module, each.call)]
+    return training or [
+        each
+        for each in neutral
+        if not each.module.file.context.grad_off(each.call)  # a loop over samples to look at
+        and not _is_for_evaluation(setup, each.module, each.call)
+    ]
 
 
 def _is_only_tested(module: Module, call: ast.Call) -> bool:
@@ -119,7 +124,13 @@ def _is_for_evaluation(setup: Setup, module: Module, node: ast.AST) -> bool:
         or holds_of_all_calls(
             function,
             module,
-            lambda called, holder: ((other, call) for other, call, _ in callers(setup.live, called, holder)),
+            lambda called, holder: (
+                (other, call)
+                # A framework calls its hooks, whoever else does: `train_dataloader`.
+                for other, call, _ in (
+                    callers(setup.live, called, holder) if called not in setup.live.hooks else ()
+                )
+            ),
             setup.live.outermost,
             lambda other, call: (
                 _says_evaluation(other, call) or evaluates(setup.live.outermost(other, call), other)

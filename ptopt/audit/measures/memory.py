@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from ptopt.audit.arguments import TrainerArguments, lightning_argument
 from ptopt.audit.measures.convolutions import NETWORKS, NONE_SEEN, for_convolutions
 from ptopt.audit.modules import text_of
-from ptopt.audit.setup import Candidate, Setup
+from ptopt.audit.setup import Candidate, Setup, aside
 from ptopt.audit.values import Measure, State
 
 _LAYERS = ("Linear", "LSTM", "GRU", "Embedding", "Conv1d")
@@ -44,13 +44,18 @@ def _checkpoints(setup: Setup) -> Iterator[Candidate]:
             "checkpoint.checkpoint",
             "cp.checkpoint",
         ):
-            yield setup.site(module, call, f"`{text_of(call.func)[:60]}`")
+            found = setup.site(module, call, f"`{text_of(call.func)[:60]}`")
+            yield aside(found) if setup.trained.leaves_out(module, call) else found
     for module, call in setup.calls("apply"):
         receiver = text_of(call.func.value) if isinstance(call.func, ast.Attribute) else ""
         if receiver.rpartition(".")[2] in _checkpoint_functions(setup):
             yield setup.site(module, call, f"`{receiver}` of the repository")
     for module, call in setup.calls("gradient_checkpointing_enable", "enable_gradient_checkpointing"):
-        yield setup.site(module, call, f"`{text_of(call.func)[:60]}()`")
+        found = setup.site(module, call, f"`{text_of(call.func)[:60]}()`")
+        of_others = isinstance(call.func, ast.Attribute) and setup.trained.leaves_out_value(
+            module, call.func.value
+        )
+        yield aside(found) if of_others else found
     for module, call in setup.calls("prepare_model_for_kbit_training", "prepare_model_for_int8_training"):
         given = setup.keyword(call, "use_gradient_checkpointing", 1)
         yield setup.site(

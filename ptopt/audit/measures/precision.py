@@ -12,7 +12,7 @@ from ptopt.audit.engines import half_precision
 from ptopt.audit.known import Value
 from ptopt.audit.measures.optimizer import only_lbfgs
 from ptopt.audit.modules import Module, dotted_name, text_of
-from ptopt.audit.setup import Candidate, Setup
+from ptopt.audit.setup import Candidate, Setup, aside
 from ptopt.audit.values import Measure, State
 
 _DTYPE = re.compile(r"(bfloat16|float16|\bhalf\b|bf16|fp16)")
@@ -405,7 +405,9 @@ def _compiles(setup: Setup) -> Iterator[Candidate]:
         if _HELPER.search(given):
             continue  # a function, not the network
         if name == "torch.compile" or name.startswith("torch._dynamo.optimize"):
-            yield setup.site(module, call, "`torch.compile`")
+            found = setup.site(module, call, "`torch.compile`")
+            of_others = call.args and setup.trained.leaves_out_value(module, call.args[0])
+            yield aside(found) if of_others else found
         elif (
             name.endswith(".compile")
             and re.search(r"(^|\.|_)(model|net|module)$", receiver)

@@ -86,7 +86,7 @@ def evaluation(setup: Setup) -> Measure:
         off = module.file.context.grad_off(forward) or _called_without_graph(setup, function, module)
         (free if off else graph).append(setup.place(module, forward if not off else function))
     for module, block in _grad_off_blocks(setup):
-        if runs(module, block):
+        if runs(module, block) and not _is_of_every_step(module, block):
             free.append(setup.place(module, block))
     if graph:
         return Measure(key, title, State.OFF, RECORDS_GRAPH, tuple(graph)[:4])
@@ -216,6 +216,12 @@ def _of_modules(live: Live) -> dict[str, list[tuple[Module, FunctionNode]]]:
     return table
 
 
+def _is_of_every_step(module: Module, block: ast.AST) -> bool:
+    """Is it a part of each training step, as where a teacher or an encoder is asked: no evaluation?"""
+    step = module.file.context.training_step(block)
+    return step is not None and not step.full_batch and module.file.guards.rare(block, step.node) is None
+
+
 def _grad_off_blocks(setup: Setup) -> list[tuple[Module, ast.AST]]:
     """`with torch.no_grad():` blocks that hold a call of the network, and contexts that are chosen to be one."""
     found: list[tuple[Module, ast.AST]] = [
@@ -268,6 +274,7 @@ def monitoring(setup: Setup) -> Measure:
         names.append("torch.profiler")
     places = [c.place for used in uses.values() for c in used if c.value.truth is not False]
     places += [setup.place(m, c) for m, c in profilers]
+    places = places or _places_of_imported(setup, names)
     if names:
         sure = [c for used in uses.values() for c in used if c.value.truth is not None]
         undecided = [
@@ -304,6 +311,13 @@ def monitoring(setup: Setup) -> Measure:
     return Measure(key, title, State.OFF, "no experiment tracker and no profiler", setup.where())
 
 
+def _places_of_imported(setup: Setup, names: list[str]) -> list[Place]:
+    """Where trackers are started or called of which only an import was seen: by Accelerate, or for a picture."""
+    calls = [(m, c) for m, c in setup.calls("init_trackers") if setup.framework == "Accelerate"]
+    calls += [(m, c) for m, c, package in setup.live.found(_monitor) if _MONITORS.get(package) in names]
+    return [setup.place(*pair) for pair in calls if setup.runs(*pair).truth is not False]
+
+
 def _uses_of_monitors(setup: Setup) -> dict[str, list[Candidate]]:
     """Tracker -> the places where it is started; none where it is only imported."""
     uses: dict[str, list[Candidate]] = {_MONITORS[p]: [] for p in sorted(setup.packages) if p in _MONITORS}
@@ -334,7 +348,12 @@ def _package(setup: Setup, module: Module, call: ast.Call) -> str:
     name = rest.partition(".")[0]
     if cls is None or name not in _MONITORS:
         return root
-    held = [alias.asname or alias.name for node in cls.body if isinstance(node, ast.Import) for alias in node.names]
+    held = [
+        alias.asname or alias.name
+        for node in cls.body
+        if isinstance(node, ast.Import)
+        for alias in node.names
+    ]
     return name if name in held else root
 
 

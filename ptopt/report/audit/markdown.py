@@ -14,6 +14,7 @@ from ptopt.report.audit.text import (
     SYMBOLS,
     alike,
     by_command,
+    check_of,
     in_brief,
     names,
     no_figure,
@@ -29,7 +30,7 @@ from ptopt.report.audit.text import (
 )
 from ptopt.report.gains import markdown_gain
 from ptopt.report.places import linked_rule
-from ptopt.report.text import code_span, markdown_text, one_line
+from ptopt.report.text import code_span, count, markdown_text, one_line
 
 _MOST_TABLES = 8  # tables of scripts that stand open; the others are folded
 _MOST_LOW = 20
@@ -93,7 +94,8 @@ def _level(audit: Audit, level: Level) -> Iterator[str]:
     for weighed in findings[:_MOST_LOW]:
         lines += _finding(weighed)
     if len(findings) > _MOST_LOW:
-        lines.append(f"- and {len(findings) - _MOST_LOW} more findings: `ptopt check` lists them")
+        rest = findings[_MOST_LOW:]
+        lines.append(f"- and {count(len(rest), 'more finding')}: `{check_of(rest)}` lists them")
     yield "\n".join(lines)
 
 

@@ -20,6 +20,7 @@ from ptopt.report.audit.text import (
     SYMBOLS,
     alike,
     by_command,
+    check_of,
     in_brief,
     names,
     no_figure,
@@ -104,8 +105,9 @@ class _Page:
             for weighed in findings[:_MOST_FINDINGS]:
                 yield self._finding(weighed)
             if len(findings) > _MOST_FINDINGS:
-                more = len(findings) - _MOST_FINDINGS
-                yield _indented(Text(f"and {more} more findings (`ptopt check` lists them)", "dim"))
+                rest = findings[_MOST_FINDINGS:]
+                more = f"and {count(len(rest), 'more finding')} (`{check_of(rest)}` lists them)"
+                yield _indented(Text(more, "dim"))
         if audit.good:
             yield Text()
             yield Text("Already good", "bold green")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -46,6 +47,12 @@ def no_figure(finding: Finding) -> str:
 def no_figure_of(gap: Gap) -> str:
     """What to say of a missing measure without a figure."""
     return _OTHER_CODE if gap.other_figures else NO_FIGURE
+
+
+def check_of(findings: Sequence[Weighed]) -> str:
+    """The command that lists these findings, some of which may be less sure than what it lists by itself."""
+    lowest = min(f.confidence for weighed in findings for f in (weighed.finding, *weighed.others))
+    return f"ptopt check --min-confidence {math.floor(lowest * 100) / 100:g}"
 
 
 def outcome(audit: Audit) -> str:

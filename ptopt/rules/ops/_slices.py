@@ -198,9 +198,10 @@ def _entry_has_shape(name: ast.Name, file: SourceFile) -> bool:
         return False
     iterable, path = binding.value, list(binding.path)
     while isinstance(iterable, ast.Call) and isinstance(iterable.func, ast.Name) and iterable.args and path:
-        if iterable.func.id == "enumerate" and path[0] == 1:
+        made = iterable.func.id
+        if made == "enumerate" and path[0] == 1:
             iterable = iterable.args[0]
-        elif iterable.func.id == "zip" and path[0] < len(iterable.args):
+        elif made == "zip" and path[0] < len(iterable.args):
             iterable = iterable.args[path[0]]
         else:
             return False
