@@ -121,6 +121,16 @@ def test_where_the_parameters_are_lost_all_that_runs_counts(audited: Auditor) ->
     assert found["channels_last"].state is State.OFF
 
 
+def test_a_network_through_which_gradients_go_decides_them_unless_it_is_frozen(audited: Auditor) -> None:
+    through = TRAIN.replace("(net(x) - wanted)", "(teacher(net(x)) - wanted)").replace(
+        "OPTIMIZED", "net.parameters()"
+    )
+    recorded = rows(audited, **{"train.py": through.replace("BEFORE", "pass")})
+    assert recorded["attention"].state is State.OFF
+    frozen = rows(audited, **{"train.py": through.replace("BEFORE", "teacher.requires_grad_(False)")})
+    assert frozen["attention"].state is State.NOT_APPLICABLE
+
+
 def test_a_network_that_is_handed_to_the_trained_one_is_a_part_of_it(audited: Auditor) -> None:
     both = NET.replace("def __init__(self, width)", "def __init__(self, width, encoder=None)").replace(
         "            self.layers", "            self.encoder = encoder\n            self.layers"
