@@ -151,6 +151,13 @@ def test_compiling_a_network_that_is_not_trained_does_not_tell_that_training_is_
 
 
 def test_the_forward_pass_of_a_teacher_in_each_step_is_no_evaluation(audited: Auditor) -> None:
-    found = rows(audited)["evaluation"]
-    line = next(n for n, text in enumerate(TRAIN.splitlines(), 1) if "samples = vae" in text) - 1
+    code = TRAIN.replace("teacher =", "encoder =").replace("teacher(images)", "encoder(images)")
+    code = code.replace("OPTIMIZED", "net.parameters()").replace("BEFORE", "pass")
+    found = rows(audited, **{"train.py": code})["evaluation"]
+    line = next(n for n, text in enumerate(code.splitlines(), 1) if "samples = vae" in text) - 1
     assert [place.line for place in found.evidence] == [line]
+    without = rows(audited, **{"train.py": code.replace("if step % 1000 == 0:", "if False:")})["evaluation"]
+    assert (without.state, without.detail) == (
+        State.NOT_APPLICABLE,
+        "no evaluation seen beside the steps, parts of which run without a graph",
+    )
