@@ -36,8 +36,10 @@ _BY_NAME = frozenset({"eval", "globals", "instantiate", "instantiate_from_config
 class Origins:
     """Of one or more expressions."""
 
-    def __init__(self, live: Live) -> None:
+    def __init__(self, live: Live, with_given: bool = True) -> None:
+        """`with_given`: what a class or function of the repository is given may be a part of it."""
         self._live = live
+        self._with_given = with_given
         self.definitions: dict[ast.AST, Module] = {}  # classes and functions
         self.calls: set[ast.AST] = set()
         self.of_others: set[ast.AST] = set()  # those of other packages
@@ -81,6 +83,8 @@ class Origins:
         self.lost |= last in _BY_NAME or (
             last == "getattr" and len(call.args) > 1 and self._is_table(call, module)
         )
+        if found is not None and found[1] is not None and not self._with_given:
+            return
         for given in (*call.args, *(k.value for k in call.keywords)):
             self.follow(given, module, depth)
 

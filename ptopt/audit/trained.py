@@ -14,6 +14,7 @@ from ptopt.audit.live import Live
 from ptopt.audit.modules import Module, dotted_name, qualified, text_of
 from ptopt.audit.origins import Origins
 from ptopt.audit.summaries import Held
+from ptopt.source.bindings import is_self
 from ptopt.source.index import FUNCTIONS
 
 _OF_TORCH = re.compile(r"^(torch\.optim|optim)\.(?!lr_scheduler\b|swa_utils\b)(\w+\.)*[A-Z]\w*$")
@@ -26,6 +27,11 @@ _ENGINES = re.compile(r"(^|\.)(deepspeed\.initialize|\w*Trainer)$")
 _MODELS = ("model", "model_parameters", "models")
 _MAKES = re.compile(
     r"^(_?(make|build|create|get|init|load|setup)(_|$)|.*_(model|net|network|encoder|decoder)$)"
+)
+_FAR = 4  # calls of calls
+_FROZEN = (
+    r"\b{0}\.requires_grad_\(False|\b{0}\.freeze\w*\(|(requires_grad|freeze)\w*\(\[?{0}\b|"
+    r"\bin {0}\.parameters\(\):\s+\w+\.requires_grad(_\(| = )False"
 )
 
 
@@ -48,6 +54,11 @@ class Trained:
             self._calls |= origins.calls
             if origins.lost or not self._close([*origins.definitions.items()], origins.of_others):
                 return
+        asked = Origins(live, with_given=False)
+        for module, part in _called_with_graph(live, runs):
+            asked.follow(part, module)
+        self._calls |= asked.calls
+        self._close([*asked.definitions.items()], set())
         self.known = True
 
     def _close(self, waiting: list[tuple[ast.AST, Module]], calls: set[ast.AST]) -> bool:
@@ -96,13 +107,24 @@ class Trained:
         """Is it surely no code of a network that is trained, nor a call that makes one?"""
         if not self.known or node in self._calls:
             return False
+        # What a step computes beside its networks counts, too; a network that is made there does not.
+        out = self._is_outside(module, node, 0) and (
+            _is_maker(node) or module.file.context.training_step(node) is None
+        )
+        self.left_out |= out
+        return out
+
+    def _is_outside(self, module: Module, node: ast.AST, depth: int) -> bool:
+        """Does it stand in another class, in a function that only such code calls, or is it the making of another network?"""
+        if node in self._calls:
+            return False
         function, cls = self._live.outermost(module, node), module.file.index.class_of(node)
         if function in self._code or cls in self._code:
             return False
-        # What a step computes beside its networks counts, too; a network that is made there does not.
-        out = _is_maker(node) or module.file.context.training_step(node) is None
-        self.left_out |= out
-        return out
+        if cls is not None or _is_maker(node):
+            return True
+        sites = self._live.sites.get(function) if function is not None and depth < _FAR else []
+        return bool(sites) and all(self._is_outside(other, site, depth + 1) for other, site in sites)
 
     def leaves_out_value(self, module: Module, value: ast.expr) -> bool:
         """Is what the expression holds surely no network that is trained: `vae` of `torch.compile(vae)`?"""
@@ -132,6 +154,7 @@ def _is_maker(call: ast.AST) -> bool:
         or name[:1].isupper()
         or "torchvision" in text_of(call.func)
         or "models." in text_of(call.func)
+        or text_of(call.func).endswith(("clip.load", "hub.load"))
     )
 
 
@@ -192,6 +215,31 @@ def _optimizers(live: Live) -> Iterator[tuple[Module, ast.Call, list[ast.expr]]]
                 yield module, call, [*call.args, *given] if "create" in name else given
             elif _GIVEN.search(text_of(given[0])) and _is_held_as_optimizer(module, call):
                 yield module, call, given
+
+
+def _called_with_graph(
+    live: Live, runs: Callable[[ast.AST, Module], bool | None]
+) -> Iterator[tuple[Module, ast.expr]]:
+    """What the steps call while autograd records, and what no code freezes, such as the network of a loss: gradients go through it."""
+    for module, call in live.calls:
+        func, index = call.func, module.file.index
+        step = module.file.context.training_step(call)
+        if (
+            step is None
+            or not isinstance(func, (ast.Name, ast.Attribute))
+            or module.file.context.grad_off(call)
+        ):
+            continue
+        first: ast.expr = func
+        while isinstance(first, ast.Attribute) and not is_self(first):
+            first = first.value
+        name = dotted_name(first)
+        binding = module.file.bindings.last_before(first) if isinstance(first, ast.Name) else None
+        within = binding is not None and index.within(binding.node, step.node) and binding.kind != "parameter"
+        if not name or within or runs(call, module) is False:
+            continue
+        if re.search(_FROZEN.format(re.escape(name)), module.file.text) is None:
+            yield module, func
 
 
 def _is_held_as_optimizer(module: Module, call: ast.Call) -> bool:

@@ -87,3 +87,65 @@ def test_a_loader_that_is_only_tested_with_is_none_of_the_training(audited: Audi
     assert row(audited, "workers", {"train.py": tested}).state is State.ON
     used = tested.replace(".test(", ".fit(")
     assert row(audited, "workers", {"train.py": used}).state is State.OFF
+
+
+LIT = """
+    import torch
+    import pytorch_lightning as pl
+    from torch.utils.data import DataLoader
+    from settings import Settings
+
+
+    class Lit(pl.LightningModule):
+        def __init__(self, conf: Settings):
+            super().__init__()
+            self.conf = conf
+            self.net = torch.nn.Linear(8, 8)
+
+        def train_dataloader(self):
+            return self.conf.make_loader(data(), shuffle=True)
+
+        def training_step(self, batch, index):
+            self.look()
+            return self.net(batch).sum()
+
+        def look(self):
+            def draw():
+                with torch.no_grad():
+                    loader = DataLoader(self.noise, batch_size=8)
+                    return [self.net(x) for x in loader]
+
+            return draw()
+
+        def test_step(self, batch, index):
+            return self.infer(self.train_dataloader())
+
+        def infer(self, loader):
+            return [self.net(x) for x in loader]
+
+        def configure_optimizers(self):
+            return torch.optim.AdamW(self.net.parameters())
+
+
+    if __name__ == "__main__":
+        pl.Trainer().fit(Lit(Settings()))
+"""
+SETTINGS = """
+    from dataclasses import dataclass
+    from torch.utils.data import DataLoader
+
+
+    @dataclass
+    class Settings:
+        num_workers: int = 4
+
+        def make_loader(self, dataset, shuffle, num_worker=None):
+            return DataLoader(dataset, shuffle=shuffle, num_workers=num_worker or self.num_workers, pin_memory=True)
+"""
+
+
+def test_the_loader_of_a_hook_counts_and_one_made_without_a_graph_does_not(audited: Auditor) -> None:
+    (entry,) = audited({"train.py": LIT, "settings.py": SETTINGS}).entries
+    workers = next(row for row in entry.measures if row.key == "workers")
+    assert workers.state is State.ON
+    assert [place.path for place in workers.evidence] == ["settings.py"]

@@ -121,6 +121,16 @@ def test_where_the_parameters_are_lost_all_that_runs_counts(audited: Auditor) ->
     assert found["channels_last"].state is State.OFF
 
 
+def test_a_network_through_which_gradients_go_decides_them_unless_it_is_frozen(audited: Auditor) -> None:
+    through = TRAIN.replace("(net(x) - wanted)", "(teacher(net(x)) - wanted)").replace(
+        "OPTIMIZED", "net.parameters()"
+    )
+    recorded = rows(audited, **{"train.py": through.replace("BEFORE", "pass")})
+    assert recorded["attention"].state is State.OFF
+    frozen = rows(audited, **{"train.py": through.replace("BEFORE", "teacher.requires_grad_(False)")})
+    assert frozen["attention"].state is State.NOT_APPLICABLE
+
+
 def test_a_network_that_is_handed_to_the_trained_one_is_a_part_of_it(audited: Auditor) -> None:
     both = NET.replace("def __init__(self, width)", "def __init__(self, width, encoder=None)").replace(
         "            self.layers", "            self.encoder = encoder\n            self.layers"
@@ -141,6 +151,13 @@ def test_compiling_a_network_that_is_not_trained_does_not_tell_that_training_is_
 
 
 def test_the_forward_pass_of_a_teacher_in_each_step_is_no_evaluation(audited: Auditor) -> None:
-    found = rows(audited)["evaluation"]
-    line = next(n for n, text in enumerate(TRAIN.splitlines(), 1) if "samples = vae" in text) - 1
+    code = TRAIN.replace("teacher =", "encoder =").replace("teacher(images)", "encoder(images)")
+    code = code.replace("OPTIMIZED", "net.parameters()").replace("BEFORE", "pass")
+    found = rows(audited, **{"train.py": code})["evaluation"]
+    line = next(n for n, text in enumerate(code.splitlines(), 1) if "samples = vae" in text) - 1
     assert [place.line for place in found.evidence] == [line]
+    without = rows(audited, **{"train.py": code.replace("if step % 1000 == 0:", "if False:")})["evaluation"]
+    assert (without.state, without.detail) == (
+        State.NOT_APPLICABLE,
+        "no evaluation seen beside the steps, parts of which run without a graph",
+    )

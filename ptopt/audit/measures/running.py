@@ -85,8 +85,13 @@ def evaluation(setup: Setup) -> Measure:
             continue
         off = module.file.context.grad_off(forward) or _called_without_graph(setup, function, module)
         (free if off else graph).append(setup.place(module, forward if not off else function))
+    in_steps = False
     for module, block in _grad_off_blocks(setup):
-        if runs(module, block) and not _is_of_every_step(module, block):
+        if not runs(module, block):
+            continue
+        if _is_of_every_step(module, block):
+            in_steps = True
+        else:
             free.append(setup.place(module, block))
     if graph:
         return Measure(key, title, State.OFF, RECORDS_GRAPH, tuple(graph)[:4])
@@ -94,7 +99,10 @@ def evaluation(setup: Setup) -> Measure:
         return Measure(key, title, State.ON, "under `no_grad` or `inference_mode`", tuple(free)[:4])
     if setup.blind_model:
         return Measure(key, title, State.UNKNOWN, f"no evaluation seen; {setup.blind_model}")
-    return setup.not_applicable(key, title, "no evaluation in the code that runs")
+    where = "beside the steps, parts of which run without a graph" if in_steps else "in the code that runs"
+    return setup.not_applicable(
+        key, title, f"no evaluation seen {where}" if in_steps else f"no evaluation {where}"
+    )
 
 
 def _is_part_of_one(setup: Setup, function: FunctionNode, module: Module) -> bool:
@@ -218,7 +226,7 @@ def _of_modules(live: Live) -> dict[str, list[tuple[Module, FunctionNode]]]:
 
 def _is_of_every_step(module: Module, block: ast.AST) -> bool:
     """Is it a part of each training step, as where a teacher or an encoder is asked: no evaluation?"""
-    step = module.file.context.training_step(block)
+    step = module.file.context.training_step(block) if isinstance(block, ast.With) else None
     return step is not None and not step.full_batch and module.file.guards.rare(block, step.node) is None
 
 

@@ -393,3 +393,15 @@ def test_in_few_columns_a_row_stands_above_what_is_said_of_it() -> None:
     )
     # Here the paths consist of these words, too, and they stay in one piece.
     assert all(len(line) <= 40 for line in shown.splitlines() if words not in line)
+
+
+@pytest.mark.parametrize("format_", ["terminal", "markdown"])
+def test_the_command_that_lists_the_other_findings_lists_them(format_: str) -> None:
+    audit = audit_of("train.py")
+    low = next(weighed for weighed in audit.findings if weighed.level is Level.LOW)
+    many = [
+        dataclasses.replace(low, finding=dataclasses.replace(low.finding, confidence=0.9 - n / 25))
+        for n in range(22)
+    ]
+    text = " ".join(render(format_, dataclasses.replace(audit, findings=tuple(many))).split())
+    assert "`ptopt check --min-confidence 0.06`" in text
