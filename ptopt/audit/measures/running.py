@@ -334,7 +334,12 @@ def _package(setup: Setup, module: Module, call: ast.Call) -> str:
     name = rest.partition(".")[0]
     if cls is None or name not in _MONITORS:
         return root
-    held = [alias.asname or alias.name for node in cls.body if isinstance(node, ast.Import) for alias in node.names]
+    held = [
+        alias.asname or alias.name
+        for node in cls.body
+        if isinstance(node, ast.Import)
+        for alias in node.names
+    ]
     return name if name in held else root
 
 
