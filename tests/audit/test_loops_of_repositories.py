@@ -417,3 +417,18 @@ def test_an_evaluation_that_a_finding_shows_in_a_module_is_not_free_of_a_graph(a
     assert (row.state, row.detail) == (OFF, "an evaluation records the graph")
     assert not any("Evaluation" in good.title for good in found.good)
     assert rows(audited({**FILES, "train.py": train, "other.py": EVALUATES}))["evaluation"].state is ON
+
+
+def test_what_a_function_returns_for_a_call_is_given_by_its_key(audited: Auditor) -> None:
+    network = NETWORK.replace("def __init__(self):", "def __init__(self, **options):").replace(
+        "self.layer =",
+        'if options.get("kind", "none") == "text":\n                import open_clip\n'
+        "                open_clip.tokenize(names)\n            self.layer =",
+    )
+    train = TRAIN.replace("Network()", "Network(**arguments(args))").replace(
+        "def main", 'def arguments(args):\n        return {"kind": "text", "width": 8}\n\n    def main'
+    )
+    found = rows(audited({**FILES, "train.py": train, "network.py": network}))["padding"]
+    assert found.detail == "texts are brought to the one length that the text encoder of CLIP takes"
+    found = rows(audited({**FILES, "network.py": network}))["padding"]
+    assert found.detail == "no tokenised text seen"
