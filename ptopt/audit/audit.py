@@ -35,6 +35,7 @@ from ptopt.audit.reach import MOST_MODULES
 from ptopt.audit.setup import READ, Setup
 from ptopt.audit.signs import reached, signs_of
 from ptopt.audit.summaries import Summaries
+from ptopt.audit.tensors import fits_tensors
 from ptopt.audit.trials import is_trial, without_trials
 from ptopt.audit.values import Audit, EntryPoint, Level, State
 from ptopt.audit.weigh import each_once, folded, is_in_table, is_switched_off, weighed, with_findings
@@ -167,7 +168,11 @@ def entry_points(
                 configured = Configured(configurations, path, composed(configurations, module), read)
                 live = Live(modules, module, summaries, configured.targets)
                 start = training_start(live)
-                if start is not None and not only_uses(path, start):
+                if start is None or only_uses(path, start):
+                    pass
+                elif start[0] == "PyTorch" and fits_tensors(live):
+                    lost.append(f"{path}: it fits tensors by their gradients, and trains no network")
+                else:
                     commands = of_script(started, path, modules.files)
                     entries.append(_entry(live, start, facts.of(path, commands), commands, configured))
             except (WorkLimitError, RecursionError):

@@ -11,10 +11,10 @@ from ptopt.audit.commands import Commands
 from ptopt.audit.configured import Configured
 from ptopt.audit.known import CALLS_DIFFER, Value, default_of, one_of, position_of
 from ptopt.audit.live import Live
-from ptopt.audit.modules import Module
+from ptopt.audit.modules import Module, dotted_name
 from ptopt.audit.options import Options
 from ptopt.audit.optionvalues import OF_LIBRARY, OptionValues
-from ptopt.source.index import FunctionNode
+from ptopt.source.index import FUNCTIONS, FunctionNode
 
 
 class Parameters(OptionValues):
@@ -133,4 +133,23 @@ class Parameters(OptionValues):
             for keyword in site.keywords
             if keyword.arg == name
         ]
+        given += [
+            self.of(value, holder, depth)
+            for other, site, _ in callers(self.live, function, module)
+            for keyword in site.keywords
+            if keyword.arg is None
+            for holder, value in self._returned(name, keyword.value, other)
+        ]
         return one_of(given, f"`{name}`", given[0].place) if given else None
+
+    def _returned(self, name: str, spread: ast.expr, module: Module) -> Iterator[tuple[Module, ast.expr]]:
+        """What the dictionaries that a function returns have under a key: of `Net(**arguments_of(args))`."""
+        called = dotted_name(spread.func) if isinstance(spread, ast.Call) else ""
+        resolved = self.live.modules.resolve(module, called) if called else None
+        if resolved is None or not isinstance(resolved[1], FUNCTIONS):
+            return
+        for node in ast.walk(resolved[1]):
+            if isinstance(node, ast.Return) and isinstance(node.value, ast.Dict):
+                for key, value in zip(node.value.keys, node.value.values, strict=True):
+                    if isinstance(key, ast.Constant) and key.value == name:
+                        yield resolved[0], value

@@ -50,6 +50,8 @@ def weighed(finding: Finding, sure: float, entries: tuple[EntryPoint, ...]) -> W
     if finding.severity is not Severity.LOW and often:
         in_worker = bool(features.get("often:in a worker")) and finding.name not in _IN_FORCE
         how = "for each sample" if in_worker else "on every step" if each_step else "for each batch"
+        if finding.name in _SAYS_MORE["evaluation"] and not in_worker:
+            how = "for each batch"  # of an evaluation, which may run once in a thousand steps
         if how == "on every step" and entries and not _is_run(finding.path, entries):
             how = "on every call, by no listed script"
         heavy = finding.severity is Severity.HIGH and is_finding_critical(finding, entries)
@@ -171,12 +173,15 @@ def _paths(each: Weighed) -> set[str]:
 
 
 def with_findings(entry: EntryPoint, findings: Iterable[Finding], sure: float) -> EntryPoint:
-    """With a row that does not say that there is no evaluation, where a finding shows one in the script, nor that it is under
-    `no_grad`, where a finding that is `sure` shows the opposite and only code of other files is.
+    """With a row that does not say that there is no evaluation, where a finding shows one in what the script runs, nor that it is
+    under `no_grad`, where a finding that is `sure` shows the opposite and only code of other files is.
     """
-    shown = [f for f in findings if f.name == "evaluation-records-graph" and f.path == entry.path]
+    every = [f for f in findings if f.name == "evaluation-records-graph"]
+    shown = [f for f in every if f.path == entry.path or (f.confidence >= sure and _is_reached(entry, f))]
+    # What the script itself says comes first.
+    shown.sort(key=lambda finding: finding.path != entry.path)
     places = tuple(Place(finding.path, finding.span.start) for finding in shown)[:4]
-    certain = any(finding.confidence >= sure for finding in shown)
+    paths = {finding.path for finding in shown if finding.confidence >= sure}
     if not places:
         return entry
     return replace(
@@ -187,11 +192,18 @@ def with_findings(entry: EntryPoint, findings: Iterable[Finding], sure: float) -
             and not row.by_model
             and (
                 row.state is State.NOT_APPLICABLE
-                or (certain and row.state is State.ON and not _rests_on(row, entry.path))
+                or (row.state is State.ON and any(not _rests_on(row, path) for path in paths))
             )
             else row
             for row in entry.measures
         ),
+    )
+
+
+def _is_reached(entry: EntryPoint, finding: Finding) -> bool:
+    """Does the script run the function in which it stands?"""
+    return any(
+        path == finding.path and first <= finding.span.start <= last for path, first, last in entry.reached
     )
 
 

@@ -315,3 +315,120 @@ def test_a_tracker_that_is_chosen_by_its_name_is_the_default_one(
     assert (row.state, row.detail) == (state, said)
     actions = [gap.action for gap in found.gaps if gap.key == "monitoring"]
     assert all(action.startswith("The code has an option for it, `--platform`") for action in actions)
+
+
+FIT = """\
+    import torch
+    from torch import nn
+    from bodies import Body
+
+    class Fitting:
+        def __init__(self):
+            self.body = Body()
+
+        def fit(self, pose, points):
+            pose = pose.detach().clone()
+            offset = torch.zeros(1, 3).cuda()
+            pose.requires_grad = True
+            offset.requires_grad = True
+            {given}
+            for i in range(150):
+                optimizer.zero_grad()
+                loss = (self.body(pose) + offset - points).norm()
+                loss.backward()
+                optimizer.step()
+
+
+    def main():
+        Fitting().fit(torch.zeros(1, 72), points)
+
+
+    if __name__ == "__main__":
+        main()
+"""
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "optimizer = torch.optim.LBFGS([pose, offset])",
+        "parameters = [pose, offset]; optimizer = torch.optim.Adam(parameters, lr=0.1)",
+        "optimizer = torch.optim.Adam([{'params': [pose], 'lr': 0.1}, {'params': (offset,)}])",
+        "optimizer = torch.optim.Adam([pose.requires_grad_()])",
+    ],
+)
+def test_a_script_that_fits_tensors_trains_nothing(audited: Auditor, given: str) -> None:
+    found = audited({"fit.py": FIT.replace("{given}", given)})
+    assert not found.entries and not found.gaps
+    assert found.not_judged == ("fit.py: it fits tensors by their gradients, and trains no network",)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "optimizer = torch.optim.Adam(self.body.parameters())",
+        "optimizer = torch.optim.Adam([offset, *self.body.parameters()])",
+        "parameters = [pose]; parameters.extend(self.body.parameters()); optimizer = torch.optim.Adam(parameters)",
+        "offset = nn.Parameter(offset); optimizer = torch.optim.Adam([offset])",
+        "parameters = [pose]; parameters += [self.body.weight]; optimizer = torch.optim.Adam(parameters)",
+        "optimizer = torch.optim.Adam([pose]); other = FusedAdam(self.body.weights)",
+        "optimizer = torch.optim.Adam([self.body.weight])",
+    ],
+)
+def test_one_that_may_fit_a_network_trains(audited: Auditor, given: str) -> None:
+    assert [entry.path for entry in audited({"fit.py": FIT.replace("{given}", given)}).entries] == ["fit.py"]
+
+
+VALIDATES = """\
+
+        def validate(self):
+            self.model.eval()
+            total = 0
+            for batch, cond in self.val_data:
+                losses = self.diffusion.losses(self.model, batch.to(self.device))
+                total += losses["loss"].mean()
+            self.model.train()
+            print(total)
+"""
+EVALUATES = """\
+    import torch
+
+    @torch.no_grad()
+    def evaluate(model, loader):
+        model.eval()
+        for x in loader:
+            model(x)
+"""
+
+
+def test_an_evaluation_that_a_finding_shows_in_a_module_is_not_free_of_a_graph(audited: Auditor) -> None:
+    step = "                    self.step(batch, cond)\n"
+    loop = LOOP.replace(
+        step,
+        step
+        + "                    if self.steps % self.every == 0:\n                        self.validate()\n",
+    )
+    train = TRAIN.replace("import torch\n", "import torch\n    from other import evaluate\n", 1)
+    train = train.replace("        Loop(", "        evaluate(Network(), texts)\n        Loop(")
+    found = audited({**FILES, "train.py": train, "other.py": EVALUATES, "loop.py": loop + VALIDATES})
+    (shown,) = [each for each in found.findings if each.finding.name == "evaluation-records-graph"]
+    assert (shown.finding.path, "step" in shown.reason) == ("loop.py", False)
+    row = rows(found)["evaluation"]
+    assert (row.state, row.detail) == (OFF, "an evaluation records the graph")
+    assert not any("Evaluation" in good.title for good in found.good)
+    assert rows(audited({**FILES, "train.py": train, "other.py": EVALUATES}))["evaluation"].state is ON
+
+
+def test_what_a_function_returns_for_a_call_is_given_by_its_key(audited: Auditor) -> None:
+    network = NETWORK.replace("def __init__(self):", "def __init__(self, **options):").replace(
+        "self.layer =",
+        'if options.get("kind", "none") == "text":\n                import open_clip\n'
+        "                open_clip.tokenize(names)\n            self.layer =",
+    )
+    train = TRAIN.replace("Network()", "Network(**arguments(args))").replace(
+        "def main", 'def arguments(args):\n        return {"kind": "text", "width": 8}\n\n    def main'
+    )
+    found = rows(audited({**FILES, "train.py": train, "network.py": network}))["padding"]
+    assert found.detail == "texts are brought to the one length that the text encoder of CLIP takes"
+    found = rows(audited({**FILES, "network.py": network}))["padding"]
+    assert found.detail == "no tokenised text seen"
