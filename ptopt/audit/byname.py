@@ -40,9 +40,8 @@ class ByName(Reach):
         super().__init__(modules, start, summaries)
         self.targets = targets  # what the configurations tell a registry to make
         self.dynamic: list[Site] = []  # calls that find code by a name in a string
-        self._from_tables: set[ast.AST] = (
-            set()
-        )  # what decorators put into tables from which the script takes it
+        # definitions that decorators put into tables, and where they are taken from these
+        self._from_tables: set[tuple[ast.AST, ast.AST]] = set()
         self.registers = False  # models of the repository are made by their names
 
     def _follow_start(self) -> None:
