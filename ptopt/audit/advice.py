@@ -13,6 +13,7 @@ from packaging.version import Version
 from ptopt.audit.critical import is_measure_critical
 from ptopt.audit.halfprecision import obstacle_places, precision_action
 from ptopt.audit.measures.copies import BY_ACCELERATE
+from ptopt.audit.measures.distributed import DATA_PARALLEL
 from ptopt.audit.measures.optimizer import FILLED_BY_HAND, FUSED_ARGUMENT
 from ptopt.audit.measures.padding import TOKENS
 from ptopt.audit.measures.saving import NOTHING_SAVED
@@ -364,7 +365,7 @@ def is_gap(entry: EntryPoint, measure: Measure) -> bool:
     if measure.key == "distributed":
         if measure.by_model:
             return _DATA_PARALLEL.search(measure.detail) is not None
-        return "DataParallel" in measure.detail
+        return measure.detail.startswith(DATA_PARALLEL)
     if measure.key == "saving":
         # not where an option of the command line names the folder
         return (measure.by_model or measure.detail == NOTHING_SAVED) and not entry.trial

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from ptopt.audit.configured import Setting
 from ptopt.audit.modules import Module, Modules, dotted_name, path_is_package, text_of
 from ptopt.audit.reach import Reach
+from ptopt.audit.registries import Registered, Table, asked
 from ptopt.audit.summaries import DYNAMIC, Site, Summaries, Summary, automain
 from ptopt.source.calls import last_name
 from ptopt.source.file import SourceFile
@@ -39,6 +40,8 @@ class ByName(Reach):
         super().__init__(modules, start, summaries)
         self.targets = targets  # what the configurations tell a registry to make
         self.dynamic: list[Site] = []  # calls that find code by a name in a string
+        # definitions that decorators put into tables, and where they are taken from these
+        self._from_tables: set[tuple[ast.AST, ast.AST]] = set()
         self.registers = False  # models of the repository are made by their names
 
     def _follow_start(self) -> None:
@@ -48,11 +51,13 @@ class ByName(Reach):
             self._run(self.start, main)
         self._follow_all()
         self._reach_registered()
+        self._reach_tables()
         for _ in range(_MOST_ROUNDS):  # what is found by name may find more
             left = len(self.dynamic)
             self._settle()
             left = min(left, len(self.dynamic))
             self._follow_all()
+            self._reach_tables()
             if len(self.dynamic) == left:
                 break
 
@@ -203,6 +208,43 @@ class ByName(Reach):
                 if made is not None and "register_model" in decorated:
                     self.registers = True
                     self._reach(module, definition, made)
+
+    def _reach_tables(self) -> None:
+        """`models[name](...)`, `MODELS.build(cfg)`: what decorators put into the table; of that what a text names, where one is named.
+
+        What is taken from a table may take from others, and its module may fill some.
+        """
+        at, filled = 0, -1
+        while True:
+            tables = self._tables()
+            number = sum(map(len, tables.values()))
+            at, filled = (at if number == filled else 0), number
+            variables = {table.name for table in tables}
+            found = [
+                (module, *each)
+                for module, summary in self._units[at:]
+                if not variables.isdisjoint(summary.variables)
+                for each in asked(self.modules, module, summary.names, tables.keys())
+            ]
+            at = len(self._units)
+            for module, table, method, node in found:
+                held = [each for each in tables[table] if each.is_asked_by(method)]
+                named = [each for each in held if each.is_named_by(self.modules.words or frozenset())]
+                for each in named or held:
+                    if (each.definition, node) not in self._from_tables:
+                        self._from_tables.add((each.definition, node))
+                        self._reach(each.module, each.definition, (module, node))
+            self._follow_all()
+            if at == len(self._units):
+                return
+
+    def _tables(self) -> dict[Table, list[Registered]]:
+        """What the decorators of the modules that are read put into each table."""
+        tables: dict[Table, list[Registered]] = {}
+        for module in self.read.values():
+            for each in self._summaries.registered(module):
+                tables.setdefault(each.table, []).append(each)
+        return tables
 
     def _made_by_target(self, module: Module, call: ast.AST) -> bool:
         """`instantiate(cfg.model)`: what the configurations, in files and in code, name as its targets; the one that the call names."""

@@ -22,6 +22,8 @@ _TRAINS = re.compile(
 _WHOLE = re.compile(
     r"^_?(c|cfg|config|conf|args|opts?|hparams|params|flags)$", re.I
 )  # not a part of a configuration
+# Files that say of themselves that they are for a run that only evaluates: `configs/test/x2.yaml`, `test_x2.yaml`.
+_TESTS = re.compile(r"(^|/)(tests?|testing|inference|infer)([-_.][^/]*)?(/|$)", re.I)
 _TARGETS = ("_target_", "target", "class_path", "_component_")
 _TRAINER = ("per_device_train_batch_size", "output_dir", "num_train_epochs")
 _DEEPEST = 12
@@ -52,12 +54,12 @@ class Configured:
 
     @cached_property
     def _near(self) -> dict[str, Document]:
-        """Those of the nearest folder above the script that has any below it."""
+        """Those of the nearest folder above the script that has any below it; without those of tests where others are left."""
         folder = self._script.rpartition("/")[0]
         while True:
             found = {p: d for p, d in self._files.items() if not folder or p.startswith(f"{folder}/")}
             if found or not folder:
-                return found
+                return {p: d for p, d in found.items() if not _TESTS.search(p[len(folder) :])} or found
             folder = folder.rpartition("/")[0]
 
     @cached_property

@@ -224,6 +224,13 @@ class Evaluator(Attributes):
             inner, by = self.of(call.func.value, module, depth), self.of(call.args[0], module, depth)
             if inner.known and isinstance(inner.value, str) and by.known and by.value:
                 return replace(inner, value=tuple(inner.value.split(by.value)))
+        if name == "len" and len(call.args) == 1:
+            held = self.of(call.args[0], module, depth)
+            return (
+                held.mapped(len)
+                if held.known and isinstance(held.value, tuple)
+                else self._unknown(call, module)
+            )
         if last == "startswith" and isinstance(call.func, ast.Attribute) and len(call.args) == 1:
             inner, start = self.of(call.func.value, module, depth), self.of(call.args[0], module, depth)
             if inner.known and isinstance(inner.value, str) and isinstance(start.value, str):

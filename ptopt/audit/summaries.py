@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from ptopt.audit.modules import Module, Modules, dotted_name
+from ptopt.audit.registries import Registered, registered
 from ptopt.source.calls import called_name
 from ptopt.source.index import CODE_FIELDS, FUNCTIONS, FunctionNode, is_main_test
 
@@ -136,6 +137,7 @@ class Summaries:
         self._units: dict[ast.AST, Summary] = {}
         self._members: dict[ast.ClassDef, Members] = {}
         self._imports: dict[str, list[str]] = {}
+        self._registered: dict[str, list[Registered]] = {}
         self.naming: defaultdict[ast.AST, list[Summary]] = defaultdict(list)  # definition -> what names it
         self.mentioning: defaultdict[str, list[Summary]] = defaultdict(list)  # attribute -> what names it
         self.calling: defaultdict[str, list[Summary]] = defaultdict(list)  # last name -> what calls it
@@ -198,6 +200,12 @@ class Summaries:
             paths = [path for one in module.imports for path in self._paths(module, *one)]
             known = self._imports[module.path] = list(dict.fromkeys(paths))
         return known
+
+    def registered(self, module: Module) -> list[Registered]:
+        """What decorators of a module put into tables."""
+        if module.path not in self._registered:
+            self._registered[module.path] = registered(self._modules, module)
+        return self._registered[module.path]
 
     def _paths(self, module: Module, level: int, name: str, names: tuple[str, ...]) -> list[str]:
         found = [self._modules.find(name, level, module.path)]

@@ -435,6 +435,32 @@ def test_data_parallel_by_an_option_that_is_off(audited: Auditor) -> None:
     assert "`DataParallel`" in always.detail
 
 
+def test_data_parallel_under_a_condition(audited: Auditor) -> None:
+    """By a number that an option gives through the environment, and by the GPUs of the machine."""
+    option = "parser.add_argument('--gpu', default='{}')"
+    wrap = (
+        "    os.environ['CUDA_VISIBLE_DEVICES'] = args.gpu\n"
+        "    n_gpus = len(os.environ['CUDA_VISIBLE_DEVICES'].split(','))\n"
+        "    if n_gpus > 1:\n        model = nn.DataParallel(model)"
+    )
+    one = measure(audited, "distributed", script(before=wrap, args=option.format("0"), after="import os"))
+    expected = "one process on one device, default of `--gpu`; `DataParallel` if `n_gpus > 1`"
+    assert (one.state, one.detail) == (OFF, expected)
+    code = script(before=wrap, args=option.format("0,1"), after="import os")
+    expected = "`DataParallel` if `n_gpus > 1`, default of `--gpu`: one process drives all GPUs"
+    assert measure(audited, "distributed", code).detail == expected
+    assert [gap.key for gap in audited({"train.py": code}).gaps if gap.key == "distributed"]
+    counted = "    if torch.cuda.device_count() > 1:\n        model = nn.DataParallel(model)"
+    found = measure(audited, "distributed", script(before=counted))
+    expected = "`DataParallel` if `torch.cuda.device_count() > 1`: one process drives all GPUs"
+    assert found.detail == expected
+    given = "    model = nn.DataParallel(model) if args.several else model"
+    code = script(before=given, args="parser.add_argument('--several', action='store_true')")
+    expected = "one process on one device, default of `--several`; `DataParallel` if `args.several`"
+    assert measure(audited, "distributed", code).detail == expected
+    assert not [gap.key for gap in audited({"train.py": code}).gaps if gap.key == "distributed"]
+
+
 def test_gradients_averaged_by_hand(audited: Auditor) -> None:
     helper = """
 def average_gradients(model):

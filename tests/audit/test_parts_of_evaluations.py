@@ -55,3 +55,58 @@ def test_a_function_that_evaluations_alone_call_is_one(audited: Auditor, code: s
     assert found.state is state
     if state is State.OFF:
         assert [place.line for place in found.evidence] == [7]
+
+
+IN_PARTS = """
+    import torch
+    import yaml
+
+    def predict_in_parts(model, x, size):
+        with torch.no_grad():
+            return torch.cat([model(part) for part in x.split(size)])
+
+    def evaluate(model, loader, size=None):
+        model.eval()
+        with torch.no_grad():
+            weights = table()
+        for x in loader:
+            if size is None:
+                with torch.no_grad():
+                    y = model(x)
+            else:
+                y = predict_in_parts(model, x, size)
+
+    def main(path):
+        config = yaml.safe_load(open(path))
+        model = torch.nn.Linear(64, 64)
+        optimizer = torch.optim.AdamW(model.parameters())
+        for x in batches():
+            optimizer.zero_grad()
+            model(x).sum().backward()
+            optimizer.step()
+        evaluate(model, images(), config.get("size"))
+
+    if __name__ == "__main__":
+        main(sys.argv[1])
+"""
+
+
+def test_the_block_around_the_network_is_the_evidence(audited: Auditor) -> None:
+    """Not the line of the function, and no other block in it."""
+    measures = audited({"train.py": IN_PARTS}).entries[0].measures
+    found = next(measure for measure in measures if measure.key == "evaluation")
+    assert found.state is State.ON
+    assert sorted(place.line for place in found.evidence) == [6, 15]
+
+
+@pytest.mark.parametrize("path", ["configs/test/b100.yaml", "configs/test-b100.yaml"])
+def test_configurations_of_tests_say_nothing_of_a_training(audited: Auditor, path: str) -> None:
+    """Only those set the size with which the evaluation takes the other way, which is without a graph."""
+    recorded = IN_PARTS.replace(
+        "                with torch.no_grad():\n                    y = model(x)",
+        "                y = model(x)",
+    )
+    files = {path: "batch_size: 1\nsize: 30000\n", "configs/train.yaml": "batch_size: 16\nlr: 0.1\n"}
+    measures = audited({"train.py": recorded, **files}).entries[0].measures
+    found = next(measure for measure in measures if measure.key == "evaluation")
+    assert found.state is State.OFF

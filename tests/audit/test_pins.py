@@ -340,6 +340,39 @@ def test_several_processes_are_started_with_what_the_torch_has(
     assert started in gap.action
 
 
+CHOSEN = """
+    from torch.optim import SGD, Adam
+
+    def make_optimizer(parameters, spec):
+        return {"sgd": SGD, "adam": Adam}[spec["name"]](parameters, **spec["args"])
+"""
+
+
+def test_no_optimizer_of_an_old_torch_has_a_fused_update(audited: Auditor) -> None:
+    """Whichever of a table it is, and where the function that makes it is not read."""
+    made = TRAIN.replace("torch.optim.SGD(net.parameters(), lr=0.1)", 'utils.make_optimizer(net.parameters(), spec["optimizer"])')  # fmt: skip
+    files = {"train.py": f"    import utils\n{made}", "utils.py": CHOSEN}
+    old = rows(audited, {**files, "requirements.txt": "torch==1.6.0\n"})["fused_optimizer"]
+    assert old.state is NOT_APPLICABLE and "`Adam` has a fused update since torch 1.13" in old.detail
+    assert [str(place) for place in old.evidence] == ["utils.py:5"]
+    new = rows(audited, {**files, "requirements.txt": "torch==2.6.0\n"})["fused_optimizer"]
+    assert (new.state, new.detail[:17]) == (OFF, "`fused` of `SGD`:")
+    unread = {"train.py": made.replace("utils.make_optimizer", "elsewhere.make_optimizer")}
+    found = rows(audited, {**unread, "requirements.txt": "torch==1.6.0\n"})["fused_optimizer"]
+    assert found.state is NOT_APPLICABLE
+    assert "torch has a fused update since 1.13; the project needs torch==1.6.0" in found.detail
+    assert rows(audited, unread)["fused_optimizer"].state is UNKNOWN
+
+
+def test_a_network_that_was_not_seen_has_no_attention_of_a_newer_torch(audited: Auditor) -> None:
+    made = TRAIN.replace("Net().cuda()", "zoo.find(name).cuda()").replace("class Net(nn.Module)", "class Data(list)").replace("def forward(", "def get(")  # fmt: skip
+    for pin, state in (("torch==1.6.0", NOT_APPLICABLE), ("torch==2.6.0", UNKNOWN)):
+        found = rows(audited, {"train.py": made, "requirements.txt": f"{pin}\n"})["attention"]
+        assert found.state is state, found.detail
+    code = {"train.py": f"    import xformers.ops\n{made}", "requirements.txt": "torch==1.12.0\n"}
+    assert rows(audited, code)["attention"].state is UNKNOWN
+
+
 def test_what_the_pinned_torch_lacks_is_not_off(audited: Auditor) -> None:
     code = TRAIN.replace("nn.Linear(512, 512)", "nn.Conv2d(3, 64, 3)")
     for version, state in (("1.4.0", NOT_APPLICABLE), ("1.6.0", OFF)):

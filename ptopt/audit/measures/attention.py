@@ -48,10 +48,23 @@ _SCORES = re.compile(r"@|matmul\(|\bbmm\(|einsum\(")
 _NAMED = re.compile(r"attn|attention|query|\bq\b|\bsim\b|dots", re.I)
 _REDUCED = re.compile(r"\b(sum|mean|loss|cross_entropy|multinomial|argmax|topk)\b", re.I)
 _SEPARATE = "by separate products and softmax"
+_KERNELS = frozenset({"xformers", "flash_attn", "apex"})  # packages that have some for an older torch
 _FUSED_NAMES = ("sdpa", "flash_attention_2", "flash_attention_3", "flex_attention")
 
 
 def attention(setup: Setup) -> Measure:
+    found = _attention(setup)
+    # A network that was not seen may attend, but by no kernel that its torch lacks.
+    unseen = found.state is State.UNKNOWN and found.detail.startswith("no attention seen")
+    why = (
+        setup.lacking("scaled_dot_product_attention")
+        if unseen and _KERNELS.isdisjoint(setup.packages)
+        else ""
+    )
+    return setup.not_applicable(found.key, found.title, why) if why else found
+
+
+def _attention(setup: Setup) -> Measure:
     key, title = "attention", "Attention"
     fused = list(enough(_fused(setup)))
     by_hand = list(_by_hand(setup)) if not any(c.value.truth for c in fused) else []

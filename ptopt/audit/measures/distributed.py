@@ -7,16 +7,20 @@ import re
 from collections.abc import Iterator
 
 from ptopt.audit.arguments import TrainerArguments, lightning_argument
+from ptopt.audit.conditions import LONGEST
 from ptopt.audit.engines import deepspeed_made
+from ptopt.audit.known import Value
 from ptopt.audit.modules import Module, text_of
 from ptopt.audit.setup import Candidate, Setup
-from ptopt.audit.values import Measure, State
+from ptopt.audit.values import Measure, Place, State
+from ptopt.source.index import FUNCTIONS
 
 _STRATEGIES = {
     "DistributedDataParallel": "DDP", "FullyShardedDataParallel": "FSDP", "fully_shard": "FSDP2", "DataParallel": "DataParallel",
     "DataParallelPlus": "DataParallel", "parallel_apply": "DataParallel", "data_parallel": "DataParallel", "convert_sync_batchnorm": "",
 }  # fmt: skip
 
+DATA_PARALLEL = "`DataParallel`"  # how a row begins that says that it is used
 _BY_DEFAULT = re.compile(r"default of `--?\w*(multi|parallel|distributed)")
 _REDUCES = re.compile(r"^(all_?reduce\w*|(average|sync|reduce)_gradients)$")
 _GRADIENTS = re.compile(r"\.grad\b|\bgrads?\b|gradient")
@@ -68,14 +72,55 @@ def strategy(setup: Setup) -> Measure:
         if chosen.value.truth is None and _BY_DEFAULT.match(chosen.value.note):
             detail = f"one process on one device, {chosen.value.note}"
             return Measure(key, title, State.OFF, detail, (chosen.place,))
-        if chosen.value.truth is not False:
-            return Measure(
-                key, title, State.OFF, "`DataParallel`: one process drives all GPUs", (chosen.place,)
-            )
+        return _one_process(setup, chosen)
     by_hand = [] if found else list(_averaged_by_hand(setup))
     if by_hand:
         return setup.decide(key, title, by_hand, "", launcher=True)
     return setup.decide(key, title, found, "one process on one device", blind=setup.blind)
+
+
+def _one_process(setup: Setup, wrapper: Candidate) -> Measure:
+    """The row of `DataParallel`: with the condition that it stands under, and what that is by default."""
+    key, title, value = "distributed", "Distributed training", wrapper.value
+    test, asked = next(
+        (guard for pair in _calls_at(setup, wrapper.place) for guard in _guards(setup, *pair)), ("", value)
+    )
+    shown = f"{DATA_PARALLEL} if `{test}`" if test else DATA_PARALLEL
+    if value.truth is None and asked.truth is False:
+        value = asked
+    by_default = value.known and value.note and (test or not value.truth)
+    note = f", {value.note}" if by_default else ""
+    places = (wrapper.place, *([value.place] if note and value.place is not None else []))
+    if value.truth is False:
+        return Measure(
+            key,
+            title,
+            State.OFF,
+            f"one process on one device{note}; {shown}" if test else f"one process on one device{note}",
+            places,
+        )
+    return Measure(key, title, State.OFF, f"{shown}{note}: one process drives all GPUs", places)
+
+
+def _calls_at(setup: Setup, place: Place) -> Iterator[tuple[Module, ast.Call]]:
+    names = (name for name, label in _STRATEGIES.items() if label == "DataParallel")
+    return (pair for pair in setup.calls(*names) if setup.place(*pair) == place)
+
+
+def _guards(setup: Setup, module: Module, call: ast.Call) -> Iterator[tuple[str, Value]]:
+    """The conditions around a call in its function that not every run meets, and what they come to."""
+    for ancestor, child in module.file.index.ancestors(call):
+        if isinstance(ancestor, FUNCTIONS):
+            return
+        if isinstance(ancestor, (ast.If, ast.IfExp)) and _is_met(ancestor, child):
+            text, value = text_of(ancestor.test), setup.value(module, ancestor.test)
+            decides = value.truth is not True or "`--" in value.note  # not: is there a GPU
+            if decides and len(text) <= LONGEST:
+                yield text, value
+
+
+def _is_met(guard: ast.If | ast.IfExp, child: ast.AST) -> bool:
+    return child in guard.body if isinstance(guard, ast.If) else child is guard.body
 
 
 def _wrappers(setup: Setup) -> Iterator[Candidate]:

@@ -129,7 +129,7 @@ def _none_seen(setup: Setup, key: str, title: str) -> Measure:
             return Measure(key, title, State.NOT_APPLICABLE, why, (setup.place(module, call),))
     passed = list(_classes(setup))
     if passed:
-        return setup.decide(key, title, passed, "")
+        return _without_fused(setup, passed) or setup.decide(key, title, passed, "")
     by_name = [
         pair
         for pair in setup.calls("getattr")
@@ -139,8 +139,13 @@ def _none_seen(setup: Setup, key: str, title: str) -> Measure:
         detail = "the optimizer is one of torch.optim by its name, and nothing asks for the fused update"
         return Measure(key, title, State.OFF, detail, (setup.place(*by_name[0]),))
     others = [(module, call) for module, call, _ in setup.live.found(_other_optimizer)]
+    lacking = (
+        "" if setup.blind else setup.lacking("Adam(fused=True)", "a fused update")
+    )  # the first that had one
     if others:
         place = setup.place(*others[0])
+        if lacking:
+            return Measure(key, title, State.NOT_APPLICABLE, lacking, (place,))
         return Measure(
             key, title, State.UNKNOWN, f"the optimizer is `{text_of(others[0][1].func)[:60]}`", (place,)
         )
@@ -148,6 +153,8 @@ def _none_seen(setup: Setup, key: str, title: str) -> Measure:
     kept = list(_of_torch(setup, reached=False))
     if kept and len({c.value.truth for c in kept}) == 1:
         return setup.decide(key, title, kept, "")
+    if lacking:
+        return setup.not_applicable(key, title, lacking)
     return Measure(key, title, State.UNKNOWN, "no optimizer of torch seen", setup.where())
 
 
@@ -188,12 +195,27 @@ def _classes(setup: Setup) -> Iterator[Candidate]:
                 continue
             if _TORCH.match(setup.qualified(module, node)) and setup.runs(module, node).truth is not False:
                 yield Candidate(_by_default(setup), setup.place(module, node), f"`fused` of `{node.attr}`")
+        for held in () if setup.configured.of(("fused",)) else module.once(_held_names, module.file.tree):
+            runs = setup.live.runs(module, held) and setup.runs(module, held).truth is not False
+            if runs and _TORCH.match(name := setup.qualified(module, held)):
+                last = name.rpartition(".")[2]
+                yield Candidate(_by_default(setup), setup.place(module, held), f"`fused` of `{last}`")
     for module, call in setup.calls("create_optimizer", "create_optimizer_v2"):
         if setup.qualified(module, call.func).startswith("timm"):
             options = (setup.evaluator.option(name) for name in ("opt", "optimizer"))
             name = next((str(o.value).lower() for o in options if o is not None and o.known), "")
             if name in ("sgd", "momentum", "nesterov", "adam", "adamw", "adagrad"):
                 yield Candidate(_by_default(setup), setup.place(module, call), f"`{name}` of timm")
+
+
+def _held_names(module: Module, _: ast.Module) -> list[ast.Name]:
+    """What a table, a variable or an argument holds by its name: `{"sgd": SGD, "adam": Adam}`."""
+    return [
+        node
+        for node in module.file.index.of_type(ast.Name)
+        if node.id in module.imported
+        and isinstance(module.file.index.parent(node), (ast.Dict, ast.Assign, ast.IfExp, ast.keyword))
+    ]
 
 
 def _configured(setup: Setup) -> Iterator[Candidate]:

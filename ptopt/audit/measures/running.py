@@ -33,7 +33,7 @@ _FORWARD = re.compile(
     re.I,
 )
 
-
+_TURNS_OFF = re.compile(r"no_grad|inference_mode|set_grad_enabled")
 _SHOWS = re.compile(
     r"(val|validate|validation|test|evaluate|render|sample|generate|infer|inference|predict)(_|$)"
 )
@@ -76,9 +76,9 @@ def evaluation(setup: Setup) -> Measure:
                 off = module.file.context.grad_off(call) or _ends_the_graph(call, setup)
                 (free if off else graph).append(setup.place(module, call))
             continue
-        if module.file.context.turns_grad_off(function):
+        if module.file.context.turns_grad_off(function) and not _passes_outside(module, function):
             if runs(module, function.body[0]):
-                free.append(setup.place(module, function))
+                free.append(_turned_off_at(setup, module, function))
             continue
         forward = module.once(_forward_in_loop, function)
         if forward is None or _ends_the_graph(forward, setup) or not runs(module, forward):
@@ -96,13 +96,54 @@ def evaluation(setup: Setup) -> Measure:
     if graph:
         return Measure(key, title, State.OFF, RECORDS_GRAPH, tuple(graph)[:4])
     if free:
-        return Measure(key, title, State.ON, "under `no_grad` or `inference_mode`", tuple(free)[:4])
+        return Measure(
+            key, title, State.ON, "under `no_grad` or `inference_mode`", tuple(dict.fromkeys(free))[:4]
+        )
     if setup.blind_model:
         return Measure(key, title, State.UNKNOWN, f"no evaluation seen; {setup.blind_model}")
     where = "beside the steps, parts of which run without a graph" if in_steps else "in the code that runs"
     return setup.not_applicable(
         key, title, f"no evaluation seen {where}" if in_steps else f"no evaluation {where}"
     )
+
+
+def _turned_off_at(setup: Setup, module: Module, function: FunctionNode) -> Place:
+    """What turns recording off in a function: of several blocks one that runs, the one around a pass of the network first."""
+    if any(_TURNS_OFF.search(text_of(decorator)) for decorator in function.decorator_list):
+        return setup.place(module, function)
+    ranked = sorted(
+        module.once(_off_blocks, function),
+        key=lambda block: (setup.runs(module, block).truth is False, not _passes(block), block.lineno),
+    )
+    return setup.place(module, ranked[0] if ranked else function)
+
+
+def _passes_outside(module: Module, function: FunctionNode) -> bool:
+    """Does a loop call the network, and no block that turns recording off: one around something else?"""
+    forward = module.once(_forward_in_loop, function)
+    blocks = module.once(_off_blocks, function)
+    return (
+        forward is not None
+        and bool(blocks)
+        and not module.file.context.grad_off(forward)
+        and not any(map(_passes, blocks))
+    )
+
+
+def _off_blocks(module: Module, function: FunctionNode) -> list[ast.With]:
+    """The blocks of a function that turn recording off."""
+    return [
+        node
+        for node in module.file.index.of_type(ast.With)
+        if module.file.index.function_of(node) is function
+        and any(_TURNS_OFF.search(text_of(item.context_expr)) for item in node.items)
+    ]
+
+
+def _passes(block: ast.With) -> bool:
+    """Is the network called in it?"""
+    nodes = (node for statement in block.body for node in ast.walk(statement))
+    return any(isinstance(node, ast.Call) and _is_forward(node) for node in nodes)
 
 
 def _is_part_of_one(setup: Setup, function: FunctionNode, module: Module) -> bool:
