@@ -177,9 +177,7 @@ def _kernels(loop: ast.For, names: set[str], file: SourceFile) -> tuple[list[ast
             continue
         if file.values.of(node.func.value).device == "cpu":
             continue  # a copy on the host
-        if node.func.attr in _FOREACH and (
-            _root(node.func.value) in names or _key(node.func.value) in names
-        ):
+        if node.func.attr in _FOREACH and (_root(node.func.value) in names or _key(node.func.value) in names):
             updates.append(node)
         elif node.func.attr in _NORMS and (
             _root(node.func.value) in names or any(_root(arg) in names for arg in node.args)
