@@ -90,6 +90,15 @@ class KernelPerParameter(Rule):
         ),
         Invalid(
             """
+            def update_ema(ema_model, model, decay):
+                ema_params = OrderedDict(ema_model.named_parameters())
+                model_params = OrderedDict(model.named_parameters())
+                for name, param in model_params.items():  # !
+                    ema_params[name].mul_(decay).add_(param.data, alpha=1 - decay)
+            """
+        ),
+        Invalid(
+            """
             total = 0.0
             for p in model.parameters():  # !
                 if p.grad is not None:
@@ -169,7 +178,7 @@ def _kernels(loop: ast.For, names: set[str], file: SourceFile) -> tuple[list[ast
             continue
         if file.values.of(node.func.value).device == "cpu":
             continue  # a copy on the host
-        if _root(node.func.value) in names and node.func.attr in _FOREACH:
+        if node.func.attr in _FOREACH and (_root(node.func.value) in names or _key(node.func.value) in names):
             updates.append(node)
         elif node.func.attr in _NORMS and (
             _root(node.func.value) in names or any(_root(arg) in names for arg in node.args)
@@ -186,6 +195,15 @@ def _averages(updates: list[ast.Call]) -> bool:
     added = methods.get("add_")
     scaled = added is not None and (len(added.args) > 1 or any(k.arg == "alpha" for k in added.keywords))
     return "lerp_" in methods or ("mul_" in methods and scaled)
+
+
+def _key(expr: ast.expr) -> str:
+    """`name` of `averages[name].mul_(decay)`."""
+    while isinstance(expr, ast.Attribute) or (
+        isinstance(expr, ast.Call) and isinstance(expr.func, ast.Attribute)
+    ):
+        expr = expr.func if isinstance(expr, ast.Call) else expr.value
+    return expr.slice.id if isinstance(expr, ast.Subscript) and isinstance(expr.slice, ast.Name) else ""
 
 
 def _root(expr: ast.expr) -> str:
