@@ -177,11 +177,11 @@ def test_conditions_that_the_settings_lift_are_not_named(
         and "stated by the rule with a confidence of 0.35, needs 0.65" in usual
     )
     (tmp_path / ".ptopt.toml").write_text("min-confidence = 0.3\n")
-    assert "1 place left out: below the threshold of confidence (0.30)." in unwrapped(run("check"))
+    assert "1 place left out: below the threshold of confidence (0.30)." in unwrapped(run("check", "-v"))
     for asked in (("--min-confidence", "0"), ("--select", "PTO104")):
         shown = unwrapped(run("check", *asked, "--explain"))
         assert "Not shown by default: confidence 0.24, needs 0.30 1 performance" in shown
     (tmp_path / ".ptopt.toml").write_text("min-confidence = 0.1\n")
     assert "Not shown" not in unwrapped(run("check", "--select", "PTO104"))
-    stricter = unwrapped(run("check", "--min-confidence", "0.9"))
+    stricter = unwrapped(run("check", "--min-confidence", "0.9", "-v"))
     assert "1 place left out: 1 below the threshold of confidence (0.90); 1 stated" in stricter

@@ -314,6 +314,12 @@ def left_out_lines(left: LeftOut) -> tuple[str, str]:
     return f"{number} left out: {reasons}{several}", f"{flags}{SHOWS_ALL}{total}"
 
 
+def left_out_line(left: LeftOut) -> str:
+    """How many places the ranker left out, and how to see them: what a reader of the outcome needs."""
+    places, (_, how) = count(sum(left.places.values()), "place"), left_out_lines(left)
+    return f"{places} left out; {how}"
+
+
 def missed_line(finding: Finding, least: Mapping[Condition, float]) -> str:
     """Why the finding is no comment, although it is shown; "" for one that is."""
     said = {
