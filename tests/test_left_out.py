@@ -168,7 +168,7 @@ def test_several_conditions_are_counted(code: Path, monkeypatch: pytest.MonkeyPa
     (code / "weights.json").write_text(json.dumps(weights | {"least_right": 0.999}))
     monkeypatch.setenv(ENVIRONMENT, str(code / "weights.json"))
     default_ranker.cache_clear()
-    said = unwrapped(run("check", code / "train.py"))
+    said = unwrapped(run("check", code / "train.py", "-v"))
     assert (
         "1 place left out: below the threshold of confidence (0.55) (it misses other conditions, too)" in said
     )
@@ -176,7 +176,9 @@ def test_several_conditions_are_counted(code: Path, monkeypatch: pytest.MonkeyPa
 
 def test_what_rules_are_not_sure_of_is_not_looked_for(code: Path) -> None:
     (code / "train.py").write_text(UNLIKELY)
-    shown = unwrapped(run("check", code / "train.py"))
+    short = unwrapped(run("check", code / "train.py"))
+    assert "1 place left out; --min-confidence 0 shows all that rules propose (-v says why)" in short
+    shown = unwrapped(run("check", code / "train.py", "-v"))
     assert "1 place left out: below the threshold of confidence (0.55)." in shown
     assert "--min-confidence 0 shows these, and what rules state with a confidence below 0.65" in shown
     (code / "train.py").write_text(UNLIKELY.replace("loss.item()", "1"))
@@ -218,7 +220,7 @@ def test_conditions_that_the_settings_lift_are_not_named(
         and "stated by the rule with a confidence of 0.35, needs 0.65" in usual
     )
     (tmp_path / ".ptopt.toml").write_text("min-confidence = 0.3\n")
-    assert "1 place left out: below the threshold of confidence (0.30)." in unwrapped(run("check"))
+    assert "1 place left out: below the threshold of confidence (0.30)." in unwrapped(run("check", "-v"))
     for asked in (("--min-confidence", "0"), ("--select", "PTO104")):
         shown = unwrapped(run("check", *asked, "--explain"))
         assert "Not shown by default: confidence 0.24, needs 0.30 1 performance" in shown

@@ -193,7 +193,10 @@ def output_options(command: Callable[..., None]) -> Callable[..., None]:
         help="List suppressed findings too; SARIF leaves them out otherwise.",
     )
     @click.option(
-        "-v", "--verbose", is_flag=True, help="List the files that were reviewed, and those that were not."
+        "-v",
+        "--verbose",
+        is_flag=True,
+        help="List the files that were reviewed, and those that were not; say why places are left out.",
     )
     @click.option(
         "-q", "--quiet", is_flag=True,

@@ -70,13 +70,13 @@ def name_broken(not_reviewed: Iterable[NotReviewed]) -> None:
 
 def _count_rest(result: Review) -> None:
     """A line on stderr with what `check` counts and annotations, which are findings alone, have no place for."""
-    from ptopt.report.text import count, left_out_lines, outcome
+    from ptopt.report.text import count, left_out_line, outcome
 
     rest = []
     if result.suppressed or result.in_baseline or result.left_out is not None:
         rest.append(f"{outcome(result)}.")
     if result.left_out is not None:
-        rest.append("; ".join(left_out_lines(result.left_out)) + ".")
+        rest.append(f"{left_out_line(result.left_out)}.")
     if result.unused_suppressions:
         rest.append(f"{count(len(result.unused_suppressions), 'unused suppression')}.")
     if rest:

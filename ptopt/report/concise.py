@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from ptopt.findings import Finding, Review, Span
-from ptopt.report.text import count, left_out_lines, one_line, outcome, unused, visible, where, with_cells
+from ptopt.report.text import count, left_out_line, one_line, outcome, unused, visible, where, with_cells
 
 
 def render(review: Review, *, quiet: bool = False, suppressed: bool = False) -> str:
@@ -31,7 +31,7 @@ def _rest(review: Review, suppressed: bool) -> list[str]:
     if suppressed:
         rest += [_suppressed(review, finding) for finding in review.suppressed]
     if review.left_out is not None:
-        rest.append("; ".join(left_out_lines(review.left_out)) + ".")
+        rest.append(f"{left_out_line(review.left_out)}.")
     if len(review.not_reviewed) == 1:
         (item,) = review.not_reviewed
         rest.append(f"{visible(item.path)} not reviewed: {one_line(item.reason)}.")

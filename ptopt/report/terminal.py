@@ -70,7 +70,7 @@ def render(
         console.print(_finding(review, finding, _Lines(color, console.width, unbroken), explain))
         console.print()
     prose = min(console.width, PROSE)
-    below = summary(review, verbose, suppressed, lambda text: unbroken.keep(text, prose - 2))
+    below = summary(review, verbose, suppressed, lambda text: unbroken.keep(text, prose - 2), explain)
     for line in () if quiet else below:
         console.print(line, width=prose)
     if explain:

@@ -13,6 +13,7 @@ from ptopt.findings import Finding, Review, Span
 from ptopt.report.text import (
     MODEL_AWAY,
     count,
+    left_out_line,
     left_out_lines,
     named,
     one_line,
@@ -28,7 +29,11 @@ _REASONS = 2
 
 
 def summary(
-    review: Review, verbose: bool, suppressed: bool, whole: Callable[[str], str] = str
+    review: Review,
+    verbose: bool,
+    suppressed: bool,
+    whole: Callable[[str], str] = str,
+    explain: bool = False,
 ) -> Iterator[RenderableType]:
     """The outcome in one line, and below it what is not shown. `whole` keeps long paths in one piece."""
 
@@ -54,7 +59,9 @@ def summary(
         yield indented(_named(review, finding))
     if review.over_limit:
         yield indented(f"--budget {len(review.findings) + len(review.over_limit)} shows them in full")
-    if review.left_out is not None:
+    if review.left_out is not None and not (verbose or explain):
+        yield Text(f"{left_out_line(review.left_out)} (-v says why)", "dim")
+    elif review.left_out is not None:
         why, how = left_out_lines(review.left_out)
         yield Text(f"{why}.", "dim")
         yield indented(how)

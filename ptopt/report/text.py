@@ -307,14 +307,19 @@ def left_out_lines(left: LeftOut) -> tuple[str, str]:
         (number, words[c].format(left.least[c])) for c in Condition if (number := left.places.get(c, 0))
     ]
     reasons = "; ".join(f"{number:,} {why}" if len(missed) > 1 else why for number, why in missed)
+    places = sum(left.places.values())
+    several = f" ({'some miss' if places > 1 else 'it misses'} other conditions, too)" if left.also else ""
+    how = f"{_flags_for_all(left)}{SHOWS}{_shown_then(left)}"
+    return f"{count(places, 'place')} left out: {reasons}{several}", how
+
+
+def _flags_for_all(left: LeftOut) -> str:
     flags = "--min-confidence 0"
     if left.limit is not None and left.least.get(Condition.STATED):
         flags += f" --budget {max(_MANY, left.all_findings)}"
     elif left.limit is not None and left.all_findings > left.limit:
         flags += f" --budget {left.all_findings}"
-    places = sum(left.places.values())
-    several = f" ({'some miss' if places > 1 else 'it misses'} other conditions, too)" if left.also else ""
-    return f"{count(places, 'place')} left out: {reasons}{several}", f"{flags}{SHOWS}{_shown_then(left)}"
+    return flags
 
 
 def _shown_then(left: LeftOut) -> str:
@@ -322,6 +327,12 @@ def _shown_then(left: LeftOut) -> str:
     if left.least.get(Condition.STATED):
         return f"these, and what rules state with a confidence below {left.least[Condition.STATED]:.2f}"
     return f"all: {_at_places(left.all_findings, left.all_places)}"
+
+
+def left_out_line(left: LeftOut) -> str:
+    """How many places the ranker left out, and how to see them: what a reader of the outcome needs."""
+    places = count(sum(left.places.values()), "place")
+    return f"{places} left out; {_flags_for_all(left)}{SHOWS}all that rules propose"
 
 
 def missed_line(finding: Finding, least: Mapping[Condition, float]) -> str:

@@ -241,11 +241,16 @@ def test_one_that_is_left_out_and_several(silent: Review) -> None:
     least = dict.fromkeys(Condition, 0.43)
     for number, noun in ((1, "place"), (2, "places")):
         left = LeftOut({Condition.CONFIDENCE: number}, least, 1, number)
-        text = render("terminal", dataclasses.replace(silent, left_out=left), width=200)
-        assert (
-            f"\n{number} {noun} left out: below the threshold of confidence (0.43).\n  --min-confidence 0 shows"
-            in text
-        )
+        shown = dataclasses.replace(silent, left_out=left)
+        text = render("terminal", shown, width=200)
+        assert f"\n{number} {noun} left out; --min-confidence 0 shows all: 1 finding" in text
+        assert "(-v says why)\n" in text and "threshold" not in text
+        for option in ("verbose", "explain"):
+            asked = render("terminal", shown, width=200, **{option: True})
+            assert (
+                f"\n{number} {noun} left out: below the threshold of confidence (0.43).\n"
+                "  --min-confidence 0 shows all"
+            ) in asked
 
 
 def test_files_with_findings_are_counted(review: Review) -> None:

@@ -71,27 +71,6 @@ class FrozenForwardRecordsGraph(Rule):
 
     VALID = (
         """
-        class Positions(nn.Module):
-            def __init__(self, width):
-                super().__init__()
-                table = torch.zeros(300, width)
-                table[:, 0::2] = torch.sin(torch.arange(300).unsqueeze(1) / 100)
-                self.register_buffer("table", table)
-
-            def forward(self, at):
-                return self.table[at]
-
-        class Decoder(pl.LightningModule):
-            def __init__(self, width):
-                super().__init__()
-                self.embed = nn.Linear(width, width)
-                self.position_encoder = Positions(width)
-
-            def training_step(self, batch, batch_idx):
-                place = self.position_encoder(batch.at).to(self.device).detach()
-                return F.mse_loss(self.embed(batch.x) + place, batch.y)
-        """,
-        """
         def distill(student, teacher, loader, optimizer):
             teacher.eval()
             student.train()
@@ -211,6 +190,27 @@ class FrozenForwardRecordsGraph(Rule):
             loss = F.mse_loss(student(x), target)
             loss.backward()
             optimizer.step()
+        """,
+        """
+        class Positions(nn.Module):
+            def __init__(self, width):
+                super().__init__()
+                table = torch.zeros(300, width)
+                table[:, 0::2] = torch.sin(torch.arange(300).unsqueeze(1) / 100)
+                self.register_buffer("table", table)
+
+            def forward(self, at):
+                return self.table[at]
+
+        class Decoder(pl.LightningModule):
+            def __init__(self, width):
+                super().__init__()
+                self.embed = nn.Linear(width, width)
+                self.position_encoder = Positions(width)
+
+            def training_step(self, batch, batch_idx):
+                place = self.position_encoder(batch.at).to(self.device).detach()
+                return F.mse_loss(self.embed(batch.x) + place, batch.y)
         """,
     )
     INVALID = (

@@ -199,27 +199,6 @@ class ItemEveryStep(Rule):
     INVALID = (
         Invalid(
             """
-            class Trainer:
-                def __init__(self, model, optimizer):
-                    self.weights = list(model.parameters())
-                    self.masters = self.weights
-                    self.optimizer = optimizer
-
-                def optimize(self, loss):
-                    loss.backward()
-                    print(self.norm())
-                    self.optimizer.step()
-
-                def norm(self):
-                    total = 0.0
-                    for p in self.masters:
-                        if p.grad is not None:
-                            total += torch.norm(p.grad.cuda()).item() ** 2  # !
-                    return total ** 0.5
-            """
-        ),
-        Invalid(
-            """
             for x, y in loader:
                 loss = F.cross_entropy(model(x.to(device)), y.to(device))
                 loss.backward()
@@ -265,6 +244,27 @@ class ItemEveryStep(Rule):
                 loss.backward()
                 optimizer.step()
                 correct += accuracy(out, y)
+            """
+        ),
+        Invalid(
+            """
+            class Trainer:
+                def __init__(self, model, optimizer):
+                    self.weights = list(model.parameters())
+                    self.masters = self.weights
+                    self.optimizer = optimizer
+
+                def optimize(self, loss):
+                    loss.backward()
+                    print(self.norm())
+                    self.optimizer.step()
+
+                def norm(self):
+                    total = 0.0
+                    for p in self.masters:
+                        if p.grad is not None:
+                            total += torch.norm(p.grad.cuda()).item() ** 2  # !
+                    return total ** 0.5
             """
         ),
     )

@@ -64,14 +64,6 @@ class BatchMoverBlocks(Rule):
 
     VALID = (
         """
-        class Boxes:
-            def to(self, device):
-                return Boxes(self.corners.to(device))
-
-        def to_device(batch, device):
-            return {key: value.to(device) for key, value in batch.items()}
-        """,
-        """
         def prepare_inputs(self, parts):
             parts = [part.to(self.device) for part in parts]
             return torch.cat(parts)
@@ -87,6 +79,14 @@ class BatchMoverBlocks(Rule):
         """
         def to_device(batch, dtype):
             return [x.to(dtype) for x in batch]
+        """,
+        """
+        class Boxes:
+            def to(self, device):
+                return Boxes(self.corners.to(device))
+
+        def to_device(batch, device):
+            return {key: value.to(device) for key, value in batch.items()}
         """,
     )
     INVALID = (

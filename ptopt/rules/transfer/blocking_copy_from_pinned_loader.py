@@ -67,17 +67,6 @@ class BlockingCopyFromPinnedLoader(Rule):
 
     VALID = (
         """
-        class Boxes:
-            def to(self, device):
-                return Boxes(self.corners.to(device))
-
-        loader = DataLoader(dataset, batch_size=8, num_workers=8, pin_memory=True, collate_fn=collate)
-        for images, boxes in loader:
-            images = images.to(device, non_blocking=True)
-            loss = model(images, boxes.to(device))
-            loss.backward()
-        """,
-        """
         loader = DataLoader(dataset, batch_size=256, num_workers=8)
         for images, labels in loader:
             loss = criterion(model(images.to(device)), labels.to(device))
@@ -102,6 +91,17 @@ class BlockingCopyFromPinnedLoader(Rule):
         train_loader = DataLoader(dataset, batch_size=256, num_workers=8, pin_memory=True)
         for images, labels in test_loader:
             scores = model(images.float().to(device))
+        """,
+        """
+        class Boxes:
+            def to(self, device):
+                return Boxes(self.corners.to(device))
+
+        loader = DataLoader(dataset, batch_size=8, num_workers=8, pin_memory=True, collate_fn=collate)
+        for images, boxes in loader:
+            images = images.to(device, non_blocking=True)
+            loss = model(images, boxes.to(device))
+            loss.backward()
         """,
     )
     INVALID = (
