@@ -179,8 +179,9 @@ def code_span(text: str) -> str:
 
 
 def code_fence(text: str, language: str) -> str:
-    """A fenced block that no line of `text` can end."""
-    text = visible(text.rstrip("\n"), keep="\n\t")
+    """A fenced block that no line of `text` can end, with the line ends of the report: who copies from it gets no `\\r`."""
+    lines = (line.removesuffix("\r") for line in text.rstrip("\n").split("\n"))
+    text = visible("\n".join(lines), keep="\n\t")
     ticks = "`" * max(3, _longest_run(text) + 1)
     return f"{ticks}{language}\n{text}\n{ticks}"
 
