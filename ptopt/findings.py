@@ -225,12 +225,17 @@ class Finding:
         return place.path or self.path
 
     def message_at(self, place: Place) -> str:
-        """What is said at a place of the comment. Another rule that says nothing there means what this one says there."""
+        """What is said at a place of the comment. Another rule that says nothing there means what this one says there.
+
+        Where this one says nothing there, it is named with the line on which it does: its words are about that line.
+        """
         if place.message:
             return place.message
-        own = (
+        own = [
             p for p in self.places() if p.rule == self.rule and p.span == place.span and p.path == place.path
-        )
+        ]
+        if not own and place.rule != self.rule:
+            return f"The same as {self.rule} says at line {self.span.start}."
         return next((p.message for p in own if p.message), self.message)
 
     def sort_key(self) -> tuple[str, int, int, str]:

@@ -40,6 +40,10 @@ _OF_SUCH_CODE: Mapping[tuple[str, str], tuple[str, ...]] = {
 }
 # A rule -> the rule whose figures hold for it: what it sees costs the same.
 _COSTS_AS_MUCH: Mapping[str, str] = {"no-grad-removed": "evaluation-records-graph"}
+# A rule and a feature -> the rule whose figures hold for it there: half of the advice is followed already.
+_COSTS_AS_MUCH_WHERE: Mapping[tuple[str, str], str] = {
+    ("batch-copy-waits", "batch-copy-waits:loaders_pin"): "blocking-copy-from-pinned-loader",
+}
 # A rule about configurations and the setting -> the rule about code that does the same.
 _SETTING_COSTS: Mapping[tuple[str, str], str] = {
     ("debugging-left-on", "detect_anomaly"): "anomaly-detection-on",
@@ -103,8 +107,15 @@ def of_finding(name: str, features: Mapping[str, float]) -> tuple[Impact, ...]:
         return of_kind and (impact.provenance != "measured" or (resembles[impact.device] and not short))
 
     no_step = _is_no_step(features)
+    costs = (
+        other
+        for (rule, feature), other in _COSTS_AS_MUCH_WHERE.items()
+        if rule == name and features.get(feature, 0.0) > 0
+    )
     return tuple(
-        i for i in of_rule(name) if i.low >= 1 and not (no_step and _OF_A_STEP.search(i.scope)) and alike(i)
+        i
+        for i in of_rule(next(costs, name))
+        if i.low >= 1 and not (no_step and _OF_A_STEP.search(i.scope)) and alike(i)
     )
 
 

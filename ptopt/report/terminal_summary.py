@@ -118,7 +118,7 @@ def _not_reviewed(
         ]
         if len(reasons) > most:
             others = len({path for _, paths in reasons[most:] for path in paths})
-            parts.append(f"{len(reasons) - most:,} other reasons: {others:,}")
+            parts.append(f"other reasons: {others:,}")
         yield Text(f"{count(number, 'file')} not reviewed (listed with -v): {'; '.join(parts)}.", "dim")
         return
     yield Text("Not reviewed:", "dim")

@@ -180,8 +180,9 @@ def code_span(text: str) -> str:
 
 
 def code_fence(text: str, language: str) -> str:
-    """A fenced block that no line of `text` can end."""
-    text = visible(text.rstrip("\n"), keep="\n\t")
+    """A fenced block that no line of `text` can end, with the line ends of the report: who copies from it gets no `\\r`."""
+    lines = (line.removesuffix("\r") for line in text.rstrip("\n").split("\n"))
+    text = visible("\n".join(lines), keep="\n\t")
     ticks = "`" * max(3, _longest_run(text) + 1)
     return f"{ticks}{language}\n{text}\n{ticks}"
 
@@ -332,7 +333,8 @@ def _shown_then(left: LeftOut) -> str:
 def left_out_line(left: LeftOut) -> str:
     """How many places the ranker left out, and how to see them: what a reader of the outcome needs."""
     places = count(sum(left.places.values()), "place")
-    return f"{places} left out; {_flags_for_all(left)}{SHOWS}all that rules propose"
+    all_of_them = "all that rules propose" if left.least.get(Condition.STATED) else _shown_then(left)
+    return f"{places} left out; {_flags_for_all(left)}{SHOWS}{all_of_them}"
 
 
 def missed_line(finding: Finding, least: Mapping[Condition, float]) -> str:

@@ -40,6 +40,14 @@ def test_another_rule_without_words_means_what_the_first_one_says_on_that_line(r
     assert first.message not in line
 
 
+def test_another_rule_without_words_on_another_line_names_the_line_where_they_stand(review: Review) -> None:
+    first = review.findings[0]
+    silent = dataclasses.replace(first.also[0], rule="PTO105", name="x", message="")
+    both = dataclasses.replace(first, also=(silent,))
+    line = render("concise", dataclasses.replace(review, findings=(both,))).splitlines()[0]
+    assert line == "src/train.py:9: PTO105 x: The same as PTO101 says at line 10."
+
+
 def test_what_the_ranker_left_out_is_counted_and_taken_for_no_place(silent: Review) -> None:
     left = LeftOut({Condition.CONFIDENCE: 3}, {Condition.CONFIDENCE: 0.47}, 2, 3, limit=1)
     text = render("concise", dataclasses.replace(silent, left_out=left, compared="main...working tree"))

@@ -5,7 +5,7 @@ import dataclasses
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from ptopt.findings import Condition, LeftOut, Proof, Review, Span
+from ptopt.findings import Condition, Edit, Finding, LeftOut, Proof, Review, Span
 from ptopt.report import render
 from ptopt.report.text import rule_link
 from tests.report.conftest import AGAIN, OTHER
@@ -41,6 +41,26 @@ def test_a_place_of_another_rule_is_named_with_a_link(review: Review) -> None:
     assert (
         f"**Wrong if:** the value is needed on every step\n\n- {said}" in text
     )  # after the fix, which is not its own
+
+
+def test_code_with_windows_line_ends_is_shown_with_those_of_the_report(review: Review) -> None:
+    assert review.sources is not None
+    sources = {path: text.replace("\n", "\r\n") for path, text in review.sources.items()}
+    windows = dataclasses.replace(review, sources=sources, findings=(in_windows_file(review),))
+    unix = dataclasses.replace(review, findings=(review.findings[0],))
+    assert render("markdown", windows) == render("markdown", unix)
+
+
+def in_windows_file(review: Review) -> Finding:
+    """The first finding, with the edits of its fix where they are once the lines above end in two bytes."""
+    first = review.findings[0]
+    assert review.sources is not None and first.fix is not None
+    text = review.sources[first.path]
+    edits = tuple(
+        Edit(e.start + text.count("\n", 0, e.start), e.end + text.count("\n", 0, e.end), e.replacement)
+        for e in first.fix.edits
+    )
+    return dataclasses.replace(first, fix=dataclasses.replace(first.fix, edits=edits))
 
 
 def test_silence(silent: Review) -> None:

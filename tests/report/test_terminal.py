@@ -176,7 +176,7 @@ def test_where_nothing_was_reviewed_the_reasons_are_listed(review: Review) -> No
     assert "old4.py and 37 more (listed with -v)\n" in text
 
 
-@pytest.mark.parametrize(("reasons", "end"), [(3, "b: 1; c: 1."), (4, "b: 1; 2 other reasons: 2.")])
+@pytest.mark.parametrize(("reasons", "end"), [(3, "b: 1; c: 1."), (4, "b: 1; other reasons: 2.")])
 def test_one_more_reason_is_said_and_several_are_counted(silent: Review, reasons: int, end: str) -> None:
     left = tuple(NotReviewed(f"{name}.py", name) for name in "abcd"[:reasons])
     text = render("terminal", dataclasses.replace(silent, not_reviewed=left), width=150)

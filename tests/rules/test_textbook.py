@@ -12,6 +12,8 @@ from ptopt.config import Config
 from ptopt.findings import Finding
 from ptopt.project.facts import NO_FACTS
 from ptopt.review import review_change, review_files
+from ptopt.rules import rules
+from ptopt.rules.regressions._base import Regression
 from ptopt.verify import apply_edits
 
 pytestmark = pytest.mark.usefixtures("learned_ranker")
@@ -824,3 +826,12 @@ class Net(torch.nn.Module):
         return self.layers(x)
 """
     assert "autocast-removed" not in {f.name for f in comments(SCALED + network, head + network)}
+
+
+def test_the_page_of_a_rule_about_a_removed_measure_says_whether_it_offers_a_fix() -> None:
+    removed = [rule for rule in rules() if isinstance(rule, Regression)]
+    offering = {rule.name for rule in removed if type(rule).fix is not Regression.fix}
+    assert offering == {
+        rule.name for rule in removed if not rule.sections()["Fix safety"].startswith("No fix")
+    }
+    assert "no-grad-removed" in offering

@@ -257,6 +257,9 @@ class Regression(Rule):
     why: ClassVar[str]
     source: ClassVar[str]  # a link, in Markdown
     prior: ClassVar[float] = 0.5
+    fix_safety: ClassVar[str] = (
+        "No fix: the author had a reason, and only the author can tell whether it holds everywhere."
+    )
     work_says_all: ClassVar[bool] = False  # else, what stood in and around the line must be left too
 
     @classmethod
@@ -270,7 +273,7 @@ class Regression(Rule):
             "When this is wrong": f"When {cls.when_wrong}.",
             "Example": f"A line with `-` is one that the change takes out.\n\n```diff\n{before}\n```",
             "Use instead": f"```python\n{kept}\n```",
-            "Fix safety": "No fix: the author had a reason, and only the author can tell whether it holds everywhere.",
+            "Fix safety": cls.fix_safety,
             "Sources": f"- {cls.source}",
         }
 

@@ -38,6 +38,10 @@ class NoGradRemoved(Regression):
         "[PyTorch documentation: locally disabling gradient "
         "computation](https://docs.pytorch.org/docs/stable/notes/autograd.html)"
     )
+    fix_safety = (
+        "Unsafe, and only where what is left surely evaluates a network: nothing that the function, or the loop, returns or "
+        "stores may be backpropagated. Elsewhere there is no fix: the author had a reason."
+    )
     when_wrong = "gradients of this code are wanted now, or every caller turns autograd off"
 
     VALID = (

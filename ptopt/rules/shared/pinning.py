@@ -1,12 +1,13 @@
-"""Loaders that do not pin the batches that their loops move to a device."""
+"""Loaders that do not pin the batches that their loops move to a device, and those that do."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ptopt.rules.base import SourceFile, is_literal
+from ptopt.rules.shared.arguments import may_take
 from ptopt.rules.shared.loaders import (
     Loader,
     batch_moves,
@@ -60,6 +61,45 @@ def moved_from_unpinned(file: SourceFile) -> frozenset[ast.For]:
 def _loops(file: SourceFile) -> frozenset[ast.For]:
     found = (unpinned(call, file) for call in file.calls_named("DataLoader"))
     return frozenset(loop for one in found if one is not None for _, loop in one.moves)
+
+
+def pins(loader: Loader) -> bool:
+    return is_literal(loader.arguments.get("pin_memory"), True)
+
+
+def blocking_moves(loop: ast.For, file: SourceFile) -> Iterator[Move]:
+    """Moves of tensors of the batch that wait. `batch.to(device)` on the batch as a whole may be a method of its own class."""
+    whole = loop.target.id if isinstance(loop.target, ast.Name) else ""
+    for move in batch_moves(loop, file):
+        if move.non_blocking or (isinstance(move.tensor, ast.Name) and move.tensor.id == whole):
+            continue
+        if not may_take(move.call, "non_blocking", file, of_modules=False):
+            continue  # a part of the batch may be of the project's own class, too
+        yield move
+
+
+def moved_from_pinned(file: SourceFile) -> frozenset[ast.Call]:
+    """Moves that wait, in loops over a loader of this file that pins its batches."""
+    return file.once(_moves_from_pinned)
+
+
+def _moves_from_pinned(file: SourceFile) -> frozenset[ast.Call]:
+    loaders = (loader_of(call, file) for call in file.calls_named("DataLoader"))
+    loops = {
+        reading.loop
+        for one in loaders
+        if one is not None and pins(one)
+        for reading in readings(one.call, file)
+    }
+    return frozenset(move.call for loop in loops for move in blocking_moves(loop, file))
+
+
+def pinning_loaders(file: SourceFile) -> list[int]:
+    """The lines of the loaders of the file, where all of them pin their batches."""
+    loaders = [(call, loader_of(call, file)) for call in file.calls_named("DataLoader")]
+    if any(loader is None or not pins(loader) for _, loader in loaders):
+        return []
+    return [call.lineno for call, _ in loaders]
 
 
 def _handed_on(loops: list[ast.For], file: SourceFile) -> bool:

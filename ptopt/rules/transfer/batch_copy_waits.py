@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, quote
 from ptopt.rules.shared.loaders import batches_move_by_framework, read_from_device, root_name
 from ptopt.rules.shared.moves import Move, move_of
-from ptopt.rules.shared.pinning import moved_from_unpinned
+from ptopt.rules.shared.pinning import moved_from_pinned, moved_from_unpinned, pinning_loaders
 from ptopt.rules.transfer._hot import hot_place
 from ptopt.source.frequency import Often
 from ptopt.source.index import COMPREHENSIONS, walk
@@ -174,6 +174,8 @@ class BatchCopyWaits(Rule):
             return  # nor can a tensor on the device be pinned
         if any(loop in moved_from_unpinned(file) for loop in loops):
             return  # `loader-without-pinning` says it of the loader, here and at its other loops
+        if node in moved_from_pinned(file):
+            return  # `blocking-copy-from-pinned-loader` says it
         if any(_is_chunk(move.tensor, loop) for loop in loops):
             return  # parts of one tensor: no loader made them
         if _only_if_elsewhere(node, file):
@@ -182,15 +184,28 @@ class BatchCopyWaits(Rule):
         if hot is None or _without_accelerator(node, file):
             return
         pinned = "pin_memory" in file.text
+        loaders = pinning_loaders(file)
+        which = (
+            f"The loader at line {loaders[0]} pins" if len(loaders) == 1 else "The loaders of this file pin"
+        )
+        remedy = (
+            f"{which} batches already: with `non_blocking=True` here"
+            if loaders
+            else "With `pin_memory=True` in the loader and `non_blocking=True` here"
+        )
         yield Problem(
             node,
-            f"{quote(file, node)} makes Python wait for the copy of the batch, {hot.words}. With `pin_memory=True` in the "
-            "loader and `non_blocking=True` here, the copy is queued and Python goes on.",
+            f"{quote(file, node)} makes Python wait for the copy of the batch, {hot.words}. {remedy}, the copy is queued and "
+            "Python goes on.",
             0.4 if pinned else 0.3,
             hot.evidence,
             cause=hot.node,
             subject=move.tensor,
-            facts={"pinned_in_file": float(pinned), "from_loader": float(origin == "loader")},
+            facts={
+                "pinned_in_file": float(pinned),
+                "from_loader": float(origin == "loader"),
+                "loaders_pin": float(bool(loaders)),
+            },
         )
 
 

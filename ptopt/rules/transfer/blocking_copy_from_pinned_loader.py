@@ -13,12 +13,10 @@ from ptopt.rules.base import (
     Severity,
     SourceFile,
     add_keyword,
-    is_literal,
     quote,
 )
-from ptopt.rules.shared.arguments import may_take
-from ptopt.rules.shared.loaders import batch_moves, batches_move_by_framework, loader_of, readings
-from ptopt.rules.shared.moves import Move
+from ptopt.rules.shared.loaders import batches_move_by_framework, loader_of, readings
+from ptopt.rules.shared.pinning import blocking_moves, pins
 
 
 class BlockingCopyFromPinnedLoader(Rule):
@@ -177,13 +175,13 @@ class BlockingCopyFromPinnedLoader(Rule):
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         loader = loader_of(node, file)
-        if loader is None or not is_literal(loader.arguments.get("pin_memory"), True):
+        if loader is None or not pins(loader):
             return
         if batches_move_by_framework(file):
             return
         for loop in dict.fromkeys(reading.loop for reading in readings(loader.call, file)):
             trains = file.context.step_mark(loop) is not None
-            for move in _blocking_moves(loop, file):
+            for move in blocking_moves(loop, file):
                 yield Problem(
                     move.call,
                     f"The loader at line {loader.call.lineno} pins its batches, but {quote(file, move.call)} still waits "
@@ -197,14 +195,3 @@ class BlockingCopyFromPinnedLoader(Rule):
                     ),
                     cause=loop,
                 )
-
-
-def _blocking_moves(loop: ast.For, file: SourceFile) -> Iterator[Move]:
-    """Moves of tensors of the batch. `batch.to(device)` on the batch as a whole may be a method of its own class."""
-    whole = loop.target.id if isinstance(loop.target, ast.Name) else ""
-    for move in batch_moves(loop, file):
-        if move.non_blocking or (isinstance(move.tensor, ast.Name) and move.tensor.id == whole):
-            continue
-        if not may_take(move.call, "non_blocking", file, of_modules=False):
-            continue  # a part of the batch may be of the project's own class, too
-        yield move
