@@ -258,7 +258,7 @@ def test_an_inference_steered_by_gradients_is_no_training(audited: Auditor) -> N
         """
     script = "from pipe import Pipeline\nif __name__ == '__main__':\n    Pipeline()(3)\n"
     assert not audited({"make.py": script, "pipe.py": pipeline}).entries
-    trains = pipeline.replace("@torch.no_grad()", "@timed()")
+    trains = pipeline.replace("@torch.no_grad()", "@timed()").replace("[x]", "self.unet.parameters()")
     assert len(audited({"make.py": script, "pipe.py": trains}).entries) == 1
 
 

@@ -43,13 +43,13 @@ LOOP = """\
                 for batch, cond in tqdm(self.data):
                     batch = batch.to(self.device)
                     cond["y"] = {k: v.to(self.device) if torch.is_tensor(v) else v for k, v in cond["y"].items()}
-                    self.step(batch, cond)
+                    self.run_step(batch, cond)
 
-        def step(self, batch, cond):
-            self.backward(batch, cond)
+        def run_step(self, batch, cond):
+            self.forward_backward(batch, cond)
             self.scaling.optimize(self.optimizer)
 
-        def backward(self, batch, cond):
+        def forward_backward(self, batch, cond):
             self.scaling.zero_grad()
             for i in range(0, batch.shape[0], 64):
                 last = i + 64 >= batch.shape[0]
@@ -402,7 +402,7 @@ EVALUATES = """\
 
 
 def test_an_evaluation_that_a_finding_shows_in_a_module_is_not_free_of_a_graph(audited: Auditor) -> None:
-    step = "                    self.step(batch, cond)\n"
+    step = "                    self.run_step(batch, cond)\n"
     loop = LOOP.replace(
         step,
         step
