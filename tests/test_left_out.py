@@ -92,7 +92,7 @@ def strict(code: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_finding_above_the_threshold_says_what_hid_it(strict: Path) -> None:
-    by_default = unwrapped(run("check", strict / "train.py"))
+    by_default = unwrapped(run("check", strict / "train.py", "-v"))
     assert "stated by the rule with a confidence below 0.95" in by_default
     shown = run("check", strict / "train.py", "--min-confidence", "0", "--select", "item-every-step")
     assert "Not shown by default: stated by the rule with a confidence of 0." in unwrapped(shown)
@@ -148,7 +148,7 @@ def test_places_that_miss_several_conditions_are_said() -> None:
 def test_several_conditions_are_counted(code: Path) -> None:
     explained = unwrapped(run("check", code / "train.py", "--min-confidence", "0", "--explain"))
     several = re.findall(r"Not shown by default: confidence [^;]*?; (?:true|stated)", explained)
-    said = unwrapped(run("check", code / "train.py"))
+    said = unwrapped(run("check", code / "train.py", "-v"))
     assert several and "(a place can miss several)" in said
 
 
