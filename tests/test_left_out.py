@@ -177,7 +177,7 @@ def test_several_conditions_are_counted(code: Path, monkeypatch: pytest.MonkeyPa
 def test_what_rules_are_not_sure_of_is_not_looked_for(code: Path) -> None:
     (code / "train.py").write_text(UNLIKELY)
     short = unwrapped(run("check", code / "train.py"))
-    assert "1 place left out; --min-confidence 0 shows all that rules propose (-v says why)" in short
+    assert "1 place left out; --min-confidence 0 shows all that rules propose" in short
     shown = unwrapped(run("check", code / "train.py", "-v"))
     assert "1 place left out: below the threshold of confidence (0.55)." in shown
     assert "--min-confidence 0 shows these, and what rules state with a confidence below 0.65" in shown

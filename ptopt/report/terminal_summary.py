@@ -60,7 +60,7 @@ def summary(
     if review.over_limit:
         yield indented(f"--budget {len(review.findings) + len(review.over_limit)} shows them in full")
     if review.left_out is not None and not (verbose or explain):
-        yield Text(f"{left_out_line(review.left_out)} (-v says why)", "dim")
+        yield Text(left_out_line(review.left_out), "dim")
     elif review.left_out is not None:
         why, how = left_out_lines(review.left_out)
         yield Text(f"{why}.", "dim")

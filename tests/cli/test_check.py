@@ -128,7 +128,7 @@ def test_statistics(tree: Path) -> None:
         "       0       0         1  PTO236 batch-copy-waits\n"
         "       0       0         1  PTO753 full-precision-training\n"
         "2 performance findings at 3 places in 2 files.\n"
-        "2 places left out; --min-confidence 0 shows all: 4 findings at 5 places (-v says why)\n"
+        "2 places left out; --min-confidence 0 shows all: 4 findings at 5 places\n"
         "1 file not reviewed (listed with -v): tests are skipped by default (`skip`).\n"
     )
     assert run("check", tree, "--statistics").stdout == expected
