@@ -274,7 +274,16 @@ def _carries(loop: ast.For, nodes: list[ast.AST], file: SourceFile) -> bool:
             if node in holders:
                 continue
             loads.setdefault(ast.unparse(node), (node.lineno, node.col_offset))
-    given = names_in(loop.target)  # anew in each iteration
+    # Rows that torch functions replace carry nothing on. Rows that are cut, or copied to the host, do more than kernels.
+    given = {
+        target.id
+        for node in nodes
+        if isinstance(node, ast.Assign)
+        and isinstance(node.value, ast.Call)
+        and file.imports.qualified(node.value.func).startswith("torch.")
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    } & names_in(loop.target)
     for name, at in stores.items():
         if name in loads and name not in given and (loads[name] < at or (name in own and name not in top)):
             return True
