@@ -276,13 +276,13 @@ def _carries(loop: ast.For, nodes: list[ast.AST], file: SourceFile) -> bool:
             loads.setdefault(ast.unparse(node), (node.lineno, node.col_offset))
     # Rows that torch functions replace carry nothing on. Rows that are cut, or copied to the host, do more than kernels.
     given = {
-        target.id
+        replaced.id
         for node in nodes
         if isinstance(node, ast.Assign)
         and isinstance(node.value, ast.Call)
         and file.imports.qualified(node.value.func).startswith("torch.")
-        for target in node.targets
-        if isinstance(target, ast.Name)
+        for replaced in node.targets
+        if isinstance(replaced, ast.Name)
     } & names_in(loop.target)
     for name, at in stores.items():
         if name in loads and name not in given and (loads[name] < at or (name in own and name not in top)):
