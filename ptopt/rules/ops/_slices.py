@@ -196,11 +196,13 @@ def _entry_has_shape(name: ast.Name, file: SourceFile) -> bool:
     binding = file.bindings.last_before(name)
     if binding is None or binding.kind != "item" or binding.value is None:
         return False
-    iterable, path = binding.value, list(binding.path)
+    iterable: ast.expr = binding.value
+    path = list(binding.path)
     while isinstance(iterable, ast.Call) and isinstance(iterable.func, ast.Name) and iterable.args and path:
-        if iterable.func.id == "enumerate" and path[0] == 1:
+        wrapper = iterable.func.id
+        if wrapper == "enumerate" and path[0] == 1:
             iterable = iterable.args[0]
-        elif iterable.func.id == "zip" and path[0] < len(iterable.args):
+        elif wrapper == "zip" and path[0] < len(iterable.args):
             iterable = iterable.args[path[0]]
         else:
             return False
