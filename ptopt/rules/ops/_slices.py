@@ -196,12 +196,20 @@ def _entry_has_shape(name: ast.Name, file: SourceFile) -> bool:
     binding = file.bindings.last_before(name)
     if binding is None or binding.kind != "item" or binding.value is None:
         return False
-    iterable, path = binding.value, list(binding.path)
+    iterable: ast.expr = binding.value
+    path = list(binding.path)
     while isinstance(iterable, ast.Call) and isinstance(iterable.func, ast.Name) and iterable.args and path:
+<<<<<<< HEAD
         made = iterable.func.id
         if made == "enumerate" and path[0] == 1:
             iterable = iterable.args[0]
         elif made == "zip" and path[0] < len(iterable.args):
+=======
+        wrapper = iterable.func.id
+        if wrapper == "enumerate" and path[0] == 1:
+            iterable = iterable.args[0]
+        elif wrapper == "zip" and path[0] < len(iterable.args):
+>>>>>>> b2
             iterable = iterable.args[path[0]]
         else:
             return False
@@ -275,7 +283,16 @@ def _carries(loop: ast.For, nodes: list[ast.AST], file: SourceFile) -> bool:
             if node in holders:
                 continue
             loads.setdefault(ast.unparse(node), (node.lineno, node.col_offset))
-    given = names_in(loop.target)  # anew in each iteration
+    # Rows that torch functions replace carry nothing on. Rows that are cut, or copied to the host, do more than kernels.
+    given = {
+        replaced.id
+        for node in nodes
+        if isinstance(node, ast.Assign)
+        and isinstance(node.value, ast.Call)
+        and file.imports.qualified(node.value.func).startswith("torch.")
+        for replaced in node.targets
+        if isinstance(replaced, ast.Name)
+    } & names_in(loop.target)
     for name, at in stores.items():
         if name in loads and name not in given and (loads[name] < at or (name in own and name not in top)):
             return True

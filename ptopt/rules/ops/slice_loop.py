@@ -94,6 +94,15 @@ class SliceLoop(Rule):
                 return total / len(ours)
         """,
         """
+        def film(frames: torch.Tensor, features):
+            shown = []
+            for frame, feature in zip(frames, features):
+                colors = torch.from_numpy(colored(feature))
+                frame = frame.permute(1, 2, 0).cpu()
+                shown.append(torch.cat((frame, colors), dim=1).mul_(255).byte())
+            return torch.stack(shown)
+        """,
+        """
         def lengths(x: torch.Tensor, n):
             return [torch.softmax(x[i, : n[i]], 0) for i in range(x.size(0))]
         """,
