@@ -199,17 +199,10 @@ def _entry_has_shape(name: ast.Name, file: SourceFile) -> bool:
     iterable: ast.expr = binding.value
     path = list(binding.path)
     while isinstance(iterable, ast.Call) and isinstance(iterable.func, ast.Name) and iterable.args and path:
-<<<<<<< HEAD
-        made = iterable.func.id
-        if made == "enumerate" and path[0] == 1:
-            iterable = iterable.args[0]
-        elif made == "zip" and path[0] < len(iterable.args):
-=======
         wrapper = iterable.func.id
         if wrapper == "enumerate" and path[0] == 1:
             iterable = iterable.args[0]
         elif wrapper == "zip" and path[0] < len(iterable.args):
->>>>>>> b2
             iterable = iterable.args[path[0]]
         else:
             return False
