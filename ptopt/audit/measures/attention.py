@@ -56,7 +56,7 @@ def attention(setup: Setup) -> Measure:
     # A network that was not seen may attend, but by no kernel that its torch lacks.
     unseen = found.state is State.UNKNOWN and found.detail.startswith("no attention seen")
     why = (
-        setup.lacking("scaled_dot_product_attention")
+        setup.lacking("scaled_dot_product_attention", "fused attention")
         if unseen and _KERNELS.isdisjoint(setup.packages)
         else ""
     )
