@@ -454,6 +454,9 @@ def test_data_parallel_under_a_condition(audited: Auditor) -> None:
     found = measure(audited, "distributed", script(before=counted))
     expected = "`DataParallel` if `torch.cuda.device_count() > 1`: one process drives all GPUs"
     assert found.detail == expected
+    at_top = "if __name__ == '__main__':\n    model = nn.DataParallel(model)\n    main()"
+    found = measure(audited, "distributed", script(after=at_top))
+    assert found.detail == "`DataParallel`: one process drives all GPUs"
     given = "    model = nn.DataParallel(model) if args.several else model"
     code = script(before=given, args="parser.add_argument('--several', action='store_true')")
     expected = "one process on one device, default of `--several`; `DataParallel` if `args.several`"

@@ -14,6 +14,7 @@ from ptopt.audit.values import Measure, State
 from ptopt.project.added import ADDED
 from ptopt.source.index import FunctionNode
 
+_KERNELS = frozenset({"xformers", "flash_attn", "apex"})  # packages that have some for an older torch
 _FUSED = re.compile(
     r"^(scaled_dot_product_attention|flash_attn\w*func|memory_efficient_attention|flex_attention|flash_attn_\w+|FlashAttention\w*)$"
 )
@@ -47,8 +48,11 @@ _PROCESSORS = re.compile(r"^(set_(attn_)?processor|\w*AttnProcessor)$")
 _SCORES = re.compile(r"@|matmul\(|\bbmm\(|einsum\(")
 _NAMED = re.compile(r"attn|attention|query|\bq\b|\bsim\b|dots", re.I)
 _REDUCED = re.compile(r"\b(sum|mean|loss|cross_entropy|multinomial|argmax|topk)\b", re.I)
+<<<<<<< HEAD
 _SEPARATE = "by separate products and softmax"
 _KERNELS = frozenset({"xformers", "flash_attn", "apex"})  # packages that have some for an older torch
+=======
+>>>>>>> b6
 _FUSED_NAMES = ("sdpa", "flash_attention_2", "flash_attention_3", "flex_attention")
 
 
@@ -57,7 +61,7 @@ def attention(setup: Setup) -> Measure:
     # A network that was not seen may attend, but by no kernel that its torch lacks.
     unseen = found.state is State.UNKNOWN and found.detail.startswith("no attention seen")
     why = (
-        setup.lacking("scaled_dot_product_attention")
+        setup.lacking("scaled_dot_product_attention", "fused attention")
         if unseen and _KERNELS.isdisjoint(setup.packages)
         else ""
     )

@@ -13,7 +13,7 @@ from ptopt.audit.known import Value
 from ptopt.audit.modules import Module, text_of
 from ptopt.audit.setup import Candidate, Setup
 from ptopt.audit.values import Measure, Place, State
-from ptopt.source.index import FUNCTIONS
+from ptopt.source.index import FUNCTIONS, is_main_test
 
 _STRATEGIES = {
     "DistributedDataParallel": "DDP", "FullyShardedDataParallel": "FSDP", "fully_shard": "FSDP2", "DataParallel": "DataParallel",
@@ -114,8 +114,12 @@ def _guards(setup: Setup, module: Module, call: ast.Call) -> Iterator[tuple[str,
             return
         if isinstance(ancestor, (ast.If, ast.IfExp)) and _is_met(ancestor, child):
             text, value = text_of(ancestor.test), setup.value(module, ancestor.test)
-            decides = value.truth is not True or "`--" in value.note  # not: is there a GPU
-            if decides and len(text) <= LONGEST:
+            counts = isinstance(ancestor.test, ast.Compare) and "`--" in value.note  # not: is there a GPU
+            if (
+                (value.truth is not True or counts)
+                and not is_main_test(ancestor.test)
+                and len(text) <= LONGEST
+            ):
                 yield text, value
 
 
