@@ -48,11 +48,7 @@ _PROCESSORS = re.compile(r"^(set_(attn_)?processor|\w*AttnProcessor)$")
 _SCORES = re.compile(r"@|matmul\(|\bbmm\(|einsum\(")
 _NAMED = re.compile(r"attn|attention|query|\bq\b|\bsim\b|dots", re.I)
 _REDUCED = re.compile(r"\b(sum|mean|loss|cross_entropy|multinomial|argmax|topk)\b", re.I)
-<<<<<<< HEAD
 _SEPARATE = "by separate products and softmax"
-_KERNELS = frozenset({"xformers", "flash_attn", "apex"})  # packages that have some for an older torch
-=======
->>>>>>> b6
 _FUSED_NAMES = ("sdpa", "flash_attention_2", "flash_attention_3", "flex_attention")
 
 
