@@ -243,13 +243,13 @@ def test_one_that_is_left_out_and_several(silent: Review) -> None:
         left = LeftOut({Condition.CONFIDENCE: number}, least, 1, number)
         shown = dataclasses.replace(silent, left_out=left)
         text = render("terminal", shown, width=200)
-        assert f"\n{number} {noun} left out; --min-confidence 0 shows all: 1 finding" in text
+        assert f"\n{number} {noun} left out; --min-confidence 0 shows all that rules propose\n" in text
         assert "threshold" not in text
         for option in ("verbose", "explain"):
             asked = render("terminal", shown, width=200, **{option: True})
             assert (
                 f"\n{number} {noun} left out: below the threshold of confidence (0.43).\n"
-                "  --min-confidence 0 shows all"
+                "  --min-confidence 0 shows these, and what rules state with a confidence below 0.43"
             ) in asked
 
 

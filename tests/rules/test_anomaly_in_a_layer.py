@@ -17,6 +17,6 @@ LAYER = """
 
 def test_a_switch_in_a_layer_names_the_layer() -> None:
     (said,) = messages("anomaly-detection-on", LAYER)
-    assert "in every run with a `Mixer`, from its first call on: training" in said
+    assert "in every run with a `Mixer`, from its first call on: Python waits" in said
     (said,) = messages("anomaly-detection-on", LAYER.replace("def forward(self, x)", "def setup(self, x)"))
-    assert "NaN, in every run: training" in said
+    assert "NaN, in every run: Python waits" in said

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import defaultdict
 from dataclasses import dataclass, replace
 
 from ptopt.rules.base import TEXTBOOK, Evidence, SourceFile
@@ -203,11 +204,15 @@ def _keeps_all_batches(
 
 def kept_with_graph(calls: list[ast.Call], file: SourceFile) -> ast.Call | None:
     """The `append` by which a loop over data keeps what each pass gives, with its graph."""
-    for loop in dict.fromkeys(loop for call in calls for loop in file.index.loops_of(call)):
+    by_loop: defaultdict[Loop, list[ast.Call]] = defaultdict(list)
+    for call in calls:
+        for loop in file.index.loops_of(call):
+            by_loop[loop].append(call)
+    for loop, inside in by_loop.items():
         if isinstance(loop, ast.For) and (
             file.context.is_eval_loop(loop) or _DATA.search(file.source(loop.iter))
         ):
-            kept = listed_with_graph(calls, loop, file)
+            kept = listed_with_graph(inside, loop, file)
             if kept is not None:
                 return kept
     return None

@@ -398,11 +398,11 @@ def summed_with_graph(calls: Sequence[ast.Call], file: SourceFile) -> ast.AugAss
 
 
 def listed_with_graph(calls: Sequence[ast.Call], loop: Loop, file: SourceFile) -> ast.Call | None:
-    """`losses.append(loss)` of what `calls` give in the loop: the list, made before it, keeps the graph of each pass.
+    """`losses.append(loss)` of what `calls`, all of them in the loop, give: the list, made before it, keeps the graph of each pass.
 
     Only where nothing but tensor operations stands between: what an unknown function returns may have no graph.
     """
-    sources: set[ast.AST] = {call for call in calls if file.index.within(call, loop)}
+    sources: set[ast.AST] = set(calls)
     nodes = list(own_nodes(loop))
     made = {
         name for node in nodes if isinstance(node, ast.Assign) for t in node.targets for name in _names(t)
