@@ -29,8 +29,8 @@ from ptopt.model.interface import Backend, ChatPrompt, JudgePrompt, ModelUnavail
 
 _SECONDS = 600.0  # that a review waits for a server
 # Of recorded findings, what `calibrate` says of the recorded answers.
-_CONFIDENCE = 0.58
-_THRESHOLD = 0.41
+_CONFIDENCE = 0.61
+_THRESHOLD = 0.42
 _NOTHING = '{"findings": []}'
 
 
