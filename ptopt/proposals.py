@@ -137,8 +137,8 @@ def left_out(
 ) -> Iterator[Proposal]:
     """What `propose` found too unlikely, as it would be without conditions.
 
-    Without fixes and reasons, which cost most and which nobody sees of what is only counted; with `whole`, the fixes of the
-    file and the change under review, these as well.
+    Without fixes and features, which nobody sees of what is only counted; with `whole`, the fixes of the file and the change under
+    review, these as well.
     """
     weigher = ranker()
     for each in unlikely:

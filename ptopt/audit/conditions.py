@@ -325,13 +325,13 @@ def _chosen(tests: Mapping[ast.expr, Value], at: int) -> Callable[[ast.expr], bo
     return truth
 
 
-def _parts(test: ast.expr) -> Iterator[ast.expr]:
+def joined_by(test: ast.expr) -> Iterator[ast.expr]:
     """What `and`, `or` and `not` join."""
     if isinstance(test, ast.BoolOp):
         for value in test.values:
-            yield from _parts(value)
+            yield from joined_by(value)
     elif isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        yield from _parts(test.operand)
+        yield from joined_by(test.operand)
     else:
         yield test
 
@@ -348,7 +348,7 @@ def _joined(test: ast.expr, truth: Callable[[ast.expr], bool | None]) -> bool | 
 
 
 def _tests(guard: ast.If) -> Iterator[ast.expr]:
-    yield from _parts(guard.test)
+    yield from joined_by(guard.test)
     if len(guard.orelse) == 1 and isinstance(guard.orelse[0], ast.If):
         yield from _tests(guard.orelse[0])
 
@@ -364,7 +364,7 @@ def _passes(
             taken = _joined(guard.test, truth)
             if taken is None:
                 return None, asked
-            asked += _parts(guard.test)
+            asked += joined_by(guard.test)
             if taken:
                 if _leaves(guard.body):
                     return False, asked

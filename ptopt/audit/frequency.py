@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ptopt.audit.calling import callers
-from ptopt.audit.conditions import of_environment, of_first_process
+from ptopt.audit.conditions import joined_by, of_environment, of_first_process
 from ptopt.audit.modules import Module, text_of
 from ptopt.audit.setup import Setup
 from ptopt.source.index import FUNCTIONS, LOOPS, FunctionNode, Loop
@@ -158,7 +158,7 @@ class Frequencies:
             return met if met.every else replace(met, every=self._every(module, every))
         if isinstance(every, ast.BinOp):
             return _also(met, f"not `{test}`" if len(test) < _LONGEST else "a condition holds")
-        if all(map(_is_of_processes, _leaves(guard.test))):
+        if all(map(_is_of_processes, joined_by(guard.test))):
             return met
         known = self._setup.evaluator.truth_of(guard.test, module).truth is not None
         if of_best or known or test.endswith(" is not None"):
@@ -192,17 +192,6 @@ def _calls_the_same(branch: list[ast.stmt], call: ast.AST) -> bool:
         if isinstance(statement, ast.Expr)
         for node in ast.walk(statement)
     )
-
-
-def _leaves(test: ast.expr) -> Iterator[ast.expr]:
-    """What `and`, `or` and `not` join."""
-    if isinstance(test, ast.BoolOp):
-        for value in test.values:
-            yield from _leaves(value)
-    elif isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        yield from _leaves(test.operand)
-    else:
-        yield test
 
 
 def _is_of_processes(test: ast.expr) -> bool:

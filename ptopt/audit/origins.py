@@ -80,17 +80,13 @@ class Origins:
         if found is None:
             self.of_others.add(call)
         last = name.rpartition(".")[2]
-        self.lost |= last in _BY_NAME or (
-            last == "getattr" and len(call.args) > 1 and self._is_table(call, module)
-        )
+        # `getattr(models, name)` is asked for a part that no text names.
+        computed = last == "getattr" and len(call.args) > 1 and not isinstance(call.args[1], ast.Constant)
+        self.lost |= computed or last in _BY_NAME
         if found is not None and found[1] is not None and not self._with_given:
             return
         for given in (*call.args, *(k.value for k in call.keywords)):
             self.follow(given, module, depth)
-
-    def _is_table(self, call: ast.Call, module: Module) -> bool:
-        """`getattr(models, name)`: is it asked for a part that no text names?"""
-        return not isinstance(call.args[1], ast.Constant)
 
     def _method(self, func: ast.Attribute, module: Module, depth: int) -> None:
         self.follow(func.value, module, depth)

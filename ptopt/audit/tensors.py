@@ -8,6 +8,7 @@ import re
 from ptopt.audit.evaluate import Evaluator
 from ptopt.audit.live import Live
 from ptopt.audit.modules import Module, qualified, text_of
+from ptopt.audit.optimizers import is_of_torch
 from ptopt.audit.options import Options
 from ptopt.source.bindings import is_self
 
@@ -16,7 +17,6 @@ _MAKES_OPTIMIZER = re.compile(
     r"optim|^(Adam\w*|SGD\w*|LBFGS|Adagrad|Adadelta|RMSprop|Rprop|Lion\w*|LAMB|Lamb|LARS|Muon|Fused\w+)$",
     re.I,
 )
-_OF_TORCH = ("torch.optim.", "optim.")
 _NO_OPTIMIZER = re.compile(r"lr_scheduler|zero_grad|\bstep$")
 _MADE = re.compile(
     r"^torch\.((zeros|ones|empty|full|rand|randn)(_like)?|tensor|as_tensor|from_numpy|Tensor|FloatTensor|eye|linspace|"
@@ -39,7 +39,7 @@ def fits_tensors(live: Live) -> bool:
     for module, call, name in live.found(_optimizer):
         if evaluator.runs(call, module).truth is False:
             continue
-        if name.startswith(_OF_TORCH):
+        if is_of_torch(name):
             given = (
                 call.args[0]
                 if call.args
@@ -83,11 +83,8 @@ def _are_free(module: Module, given: ast.expr, depth: int) -> bool:
         return _are_free(module, given.left, depth + 1) and _are_free(module, given.right, depth + 1)
     if isinstance(given, ast.Call):
         return _is_made(module, given, depth)
-    return (
-        all(_are_free(module, value, depth + 1) for value in _held(module, given))
-        if _held(module, given)
-        else False
-    )
+    values = _held(module, given)
+    return bool(values) and all(_are_free(module, value, depth + 1) for value in values)
 
 
 def _is_made(module: Module, call: ast.Call, depth: int) -> bool:

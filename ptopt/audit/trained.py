@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator
 from ptopt.audit.calling import lineage
 from ptopt.audit.live import Live
 from ptopt.audit.modules import Module, dotted_name, qualified, text_of
+from ptopt.audit.optimizers import is_of_torch
 from ptopt.audit.origins import Origins
 from ptopt.audit.summaries import Held
 from ptopt.source.bindings import is_self
 from ptopt.source.index import FUNCTIONS
 
-_OF_TORCH = re.compile(r"^(torch\.optim|optim)\.(?!lr_scheduler\b|swa_utils\b)(\w+\.)*[A-Z]\w*$")
 _OTHER = re.compile(
     r"(^|\.)(create_optimizer(_v2)?|\w*(Adam|AdamW|SGD|LAMB|Lamb|LARS|Lars|Lion|RMSprop|Adagrad|Muon|Adafactor|Shampoo|Prodigy)(W|8bit)?)$"
 )
@@ -186,13 +186,22 @@ def _found_by_name(live: Live) -> dict[ast.AST, list[tuple[ast.AST, Module]]]:
     """Function or class -> the definitions that it finds by their names in strings."""
     table: defaultdict[ast.AST, list[tuple[ast.AST, Module]]] = defaultdict(list)
     for definition, places in live.sites.more.items():
-        holder = live.functions.get(definition) or live.classes.get(definition)  # type: ignore[call-overload]
-        for _, (module, site) in places if holder is not None else ():
+        holder = _holder(live, definition)
+        if holder is None:
+            continue
+        for _, (module, site) in places:
             function, cls = live.outermost(module, site), module.file.index.class_of(site)
             for unit in (function, cls):
                 if unit is not None:
                     table[unit].append((definition, holder))
     return table
+
+
+def _holder(live: Live, definition: ast.AST | None) -> Module | None:
+    """The module of a definition that runs."""
+    if isinstance(definition, FUNCTIONS):
+        return live.functions.get(definition)
+    return live.classes.get(definition) if isinstance(definition, ast.ClassDef) else None
 
 
 def _optimizers(live: Live) -> Iterator[tuple[Module, ast.Call, list[ast.expr]]]:
@@ -205,7 +214,7 @@ def _optimizers(live: Live) -> Iterator[tuple[Module, ast.Call, list[ast.expr]]]
         ]
         if not given:
             continue
-        if _OF_TORCH.match(name):
+        if is_of_torch(name):
             yield module, call, given
         elif _ENGINES.search(name) and (models := [k.value for k in call.keywords if k.arg in _MODELS]):
             yield module, call, models

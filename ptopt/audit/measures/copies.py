@@ -11,6 +11,7 @@ from ptopt.audit.calling import callers
 from ptopt.audit.known import Value
 from ptopt.audit.measures.loader import prefetchers
 from ptopt.audit.modules import Module, text_of
+from ptopt.audit.optimizers import is_of_torch
 from ptopt.audit.setup import Candidate, Setup
 from ptopt.audit.values import Measure, Place, State
 from ptopt.source.index import FunctionNode
@@ -216,7 +217,7 @@ def _before_trainings(setup: Setup) -> frozenset[FunctionNode]:
     waiting: list[tuple[Module, ast.AST]] = [
         (module, call)
         for module, call in setup.named(_OPTIMIZER)
-        if setup.qualified(module, call.func).startswith(("torch.optim.", "optim."))
+        if is_of_torch(setup.qualified(module, call.func))
     ]
     while waiting:
         module, call = waiting.pop()

@@ -54,14 +54,14 @@ def padding(setup: Setup) -> Measure:
             _place(value),
         )
     doubted: dict[Place, str] = {}  # places that may not run, each with the condition
-    told = _told(setup)
-    packed = _with_those_that_run(setup, _packers(setup), told[_Told.PACKED], doubted)
+    keywords = _padding_keywords(setup)
+    packed = _with_those_that_run(setup, _packers(setup), keywords[_Batches.PACKED], doubted)
     if packed:
         return _decided(State.ON, "sequences are packed or grouped by length", packed, doubted)
-    fixed = _with_those_that_run(setup, _filled_up(setup), told[_Told.FIXED], doubted)
+    fixed = _with_those_that_run(setup, _filled_up(setup), keywords[_Batches.FIXED], doubted)
     if not doubted.keys() >= {*fixed}:  # one of them surely runs
-        return _decided(State.OFF, _to_maximum(setup, fixed, told), fixed, doubted)
-    dynamic = _with_those_that_run(setup, [], told[_Told.LONGEST], doubted)
+        return _decided(State.OFF, _to_maximum(setup, fixed, keywords), fixed, doubted)
+    dynamic = _with_those_that_run(setup, [], keywords[_Batches.LONGEST], doubted)
     collators = setup.calls("DataCollatorWithPadding", "DataCollatorForSeq2Seq")
     padded = setup.calls("pad_sequence")
     of_a_batch = [pair for pair in padded if _pads_a_batch(setup, *pair)]
@@ -75,7 +75,7 @@ def padding(setup: Setup) -> Measure:
     if own and doubted.keys() >= {*fixed}:
         return _decided(State.OFF, "sequences are padded to a fixed length", own, doubted)
     if fixed:
-        return _decided(State.OFF, _to_maximum(setup, fixed, told), fixed, doubted)
+        return _decided(State.OFF, _to_maximum(setup, fixed, keywords), fixed, doubted)
     if dynamic:
         return _decided(State.ON, "batches are padded to their longest sequence", dynamic, doubted)
     if None in collated:
@@ -96,8 +96,8 @@ def padding(setup: Setup) -> Measure:
     return setup.not_applicable(key, title, "no tokenised text seen")
 
 
-class _Told(Enum):
-    """What a keyword tells of the batches."""
+class _Batches(Enum):
+    """How the batches are made, by a keyword."""
 
     PACKED = auto()
     FIXED = auto()
@@ -105,9 +105,11 @@ class _Told(Enum):
 
 
 def _to_maximum(
-    setup: Setup, fixed: list[Place], told: Mapping[_Told, list[tuple[Module, ast.keyword]]]
+    setup: Setup, fixed: list[Place], keywords: Mapping[_Batches, list[tuple[Module, ast.keyword]]]
 ) -> str:
-    lengths = {setup.place(m, keyword.value): _length(setup, m, keyword) for m, keyword in told[_Told.FIXED]}
+    lengths = {
+        setup.place(m, keyword.value): _length(setup, m, keyword) for m, keyword in keywords[_Batches.FIXED]
+    }
     known = [length for place in fixed if (length := lengths.get(place)) is not None]
     number = f" ({max(known)} tokens)" if len(known) == len(fixed) else ""
     return f"sequences are padded to the maximum length{number}"
@@ -121,22 +123,22 @@ def _length(setup: Setup, module: Module, padding: ast.keyword) -> int | None:
     return value.value if value is not None and value.known and type(value.value) is int else None
 
 
-def _told(setup: Setup) -> dict[_Told, list[tuple[Module, ast.keyword]]]:
-    """The keywords that tell something; most do not, such as `padding=1` of a layer."""
-    found: dict[_Told, list[tuple[Module, ast.keyword]]] = {told: [] for told in _Told}
+def _padding_keywords(setup: Setup) -> dict[_Batches, list[tuple[Module, ast.keyword]]]:
+    """The keywords that decide how batches are made; most do not, such as `padding=1` of a layer."""
+    found: dict[_Batches, list[tuple[Module, ast.keyword]]] = {batches: [] for batches in _Batches}
     for module, keyword in _keywords(setup, _PADDING):
         name, value = keyword.arg, setup.value(module, keyword.value)
         if name in ("packing", "group_by_length", "sample_packing") and value.truth:
-            found[_Told.PACKED].append((module, keyword))
+            found[_Batches.PACKED].append((module, keyword))
         elif name == "train_sampling_strategy":  # of transformers 5
             grouped = value.value in ("group_by_length", "batch_rebalance")
-            found[_Told.PACKED] += [(module, keyword)] if grouped else []
+            found[_Batches.PACKED] += [(module, keyword)] if grouped else []
         elif (value.known and value.value in ("max_length",)) or (
             name == "pad_to_max_length" and value.truth
         ):
-            found[_Told.FIXED].append((module, keyword))
+            found[_Batches.FIXED].append((module, keyword))
         elif name == "padding" and value.known and (value.value is True or value.value == "longest"):
-            found[_Told.LONGEST].append((module, keyword))
+            found[_Batches.LONGEST].append((module, keyword))
     return found
 
 
