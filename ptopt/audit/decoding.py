@@ -1,7 +1,8 @@
 """Is each item of the training data decoded from a file when it is asked for, and is that much work?
 
 A picture that is stored as the network takes it, such as a tile of 128 x 128, is decoded in a millisecond. One that is larger is resized, or a
-part of it is: where no code does so, its size is not known to matter. Films, recordings and volumes are large.
+part of it is: where no code does so, its size is not known to matter, nor is a handful of pictures a step. Films, volumes and recordings
+that are resampled are large; a short recording is read in a millisecond.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping
 
+from ptopt.audit.measures.loader import has_batches_below
 from ptopt.audit.modules import Module, qualified, text_of
 from ptopt.audit.setup import Setup
 from ptopt.source.calls import last_name
 from ptopt.source.index import FunctionNode
 
+_MANY = 8  # pictures in a batch, whose decoding outlasts many a step
 _DEEPEST = 4  # calls from `__getitem__` on
 _OF_AN_ITEM = frozenset({"__getitem__", "__getitems__", "__iter__"})
 _DATASET = re.compile(r"data_?set|data_?pipe|folder|images|pictures|videos", re.I)
@@ -27,8 +30,8 @@ _PICTURE = re.compile(
     r"|\.default_loader|\.pil_loader)$"
 )
 _LARGE = re.compile(
-    r"(^cv2\.VideoCapture|^imageio(\.v\d)?\.(mimread|get_reader)|^torchvision\.io\.read_video\w*|^torchaudio\.load|^librosa\.(load|core\.load)"
-    r"|^soundfile\.read|^decord\.VideoReader|^av\.open|^nibabel\.load|^SimpleITK\.ReadImage|^rasterio\.open|^pydicom\.dcmread)$"
+    r"(^cv2\.VideoCapture|^imageio(\.v\d)?\.(mimread|get_reader)|^torchvision\.io\.read_video\w*|^librosa\.(load|core\.load)"
+    r"|^decord\.VideoReader|^av\.open|^nibabel\.load|^SimpleITK\.ReadImage|^rasterio\.open|^pydicom\.dcmread)$"
 )
 # Of torchvision, PIL, OpenCV, albumentations, kornia and scikit-image.
 _SHRINKS = re.compile(
@@ -44,7 +47,7 @@ _DECODES_IN_TEXT = re.compile(rb"\bImage\.open\(|\bcv2\.imread\(|\bimageio\.imre
 
 
 def decodes(setup: Setup) -> bool:
-    """A picture, video or recording, in each dataset that the script may use: which of them its training loader is given is
+    """A picture, film, volume or recording, in each dataset that the script may use: which of them its training loader is given is
     seldom plain.
     """
     answers = _of_datasets(setup, re.compile(f"{_PICTURE.pattern}|{_LARGE.pattern}"))
@@ -52,7 +55,8 @@ def decodes(setup: Setup) -> bool:
         return False
     if _of_datasets(setup, _LARGE) == {True}:
         return True
-    return (bool(answers) or _uses_decoding_set(setup)) and _shrinks(setup) or _may_decode(setup)
+    pictures = (bool(answers) or _uses_decoding_set(setup)) and _shrinks(setup) or _may_decode(setup)
+    return pictures and not has_batches_below(setup, _MANY)
 
 
 def _shrinks(setup: Setup) -> bool:

@@ -29,6 +29,10 @@ _NO_VALUE = re.compile(
 _COMMAND = re.compile(
     r"\s*(\$ )?([A-Z_]+=\S+ )*((python3?|torchrun|accelerate launch|deepspeed)\s|((ba|z)?sh\s+|\./)\S+\.(sh|bash)\b)"
 )
+# In a sentence, with an option: without one it may be a name and not how the training is started.
+_IN_SENTENCE = re.compile(
+    r"(`{1,2})\s*((?:[A-Z_]+=\S+ )*(?:python3?|torchrun|accelerate launch|deepspeed)\s[^`]*\s--?[A-Za-z][^`]*)\1"
+)
 _PASSED_ON = ("$@", "$*", "${@}", "${*}")  # what a shell script was given
 _VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)(?:\[[@*]\])?\}|\$([A-Za-z_]\w*)")
 _WHOLE_LIST = re.compile(r"\"(\$\{\w+\[[@*]\]\})\"")  # its parts, and not one text
@@ -166,7 +170,10 @@ def _commands(text: str) -> str:
         if below and not goes_on:
             lines[-1] += " \\"
         command = kept and (starts or command)
+        quoted = None if kept or fence else _IN_SENTENCE.search(line)
         shown = _REMARK.sub(r" \1", line.strip().removeprefix("$ ")).rstrip() if kept else ""
+        if quoted:
+            shown = quoted[2].strip()
         goes_on = kept and shown.endswith("\\")
         lines.append(shown)
     return "\n".join(lines)

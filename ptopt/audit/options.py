@@ -18,6 +18,7 @@ _TABLE = re.compile(r"(cfg|conf(ig)?|opts?|options|args|params|hparams|defaults|
 _MAKES_TABLE = re.compile(
     r"default|get_?(config|cfg|args|params|hparams|options)|(config|hparams|options|args)$", re.I
 )
+_OF_TABLE = re.compile(r"`\w+` of `([a-z_]\w*)`")
 _BOOLEAN = re.compile(r"bool", re.I)
 _SHORT = re.compile(r"-[A-Za-z]$")
 _ABSL = re.compile(r"^DEFINE_(bool|boolean|integer|float|string|enum|list|alias)$")
@@ -40,20 +41,22 @@ class Option:
 
 
 class Options:
-    """By name: the defaults, and the assignments that change them."""
+    """By name: the defaults, and the assignments that change them. `of_any_key`: a parser takes each key of a configuration, too."""
 
     def __init__(self, live: Live) -> None:
         self._defaults: defaultdict[str, list[Option]] = defaultdict(list)
         self._assigned: defaultdict[str, list[Option]] = defaultdict(list)
         self._written: defaultdict[tuple[str, str], list[Option]] = defaultdict(list)
         stated: defaultdict[str, list[Option]] = defaultdict(list)
+        self.of_any_key = any(module.file.once(_adds_any_key) for module in live.read.values())
         tables = {"default": self._defaults, "assigned": self._assigned, "stated": stated}
         for module in live.read.values():
             own = main_block(module.file.tree) if module is not live.start else None
             for option in module.file.once(_of_file):
                 aside = own is not None and own.lineno <= option.line <= (own.end_lineno or own.lineno)
                 if not aside and not _passes_on(option):
-                    tables[option.kind][option.name].append(option)
+                    given = _as_flag(option) if self.of_any_key else option
+                    tables[option.kind][option.name].append(given)
             for holder, option in module.file.once(_writes):
                 if not _passes_on(option):
                     self._written[holder, option.name].append(option)
@@ -139,6 +142,24 @@ def _parsers(file: SourceFile) -> list[Option]:
         if option is not None:
             found.append(option)
     return found
+
+
+def _adds_any_key(file: SourceFile) -> bool:
+    """`for key, value in config.items(): parser.add_argument(f"--{key}", default=value)`"""
+    return any(
+        isinstance(call.func, ast.Attribute)
+        and call.func.attr == "add_argument"
+        and bool(call.args)
+        and text_of(call.args[0]).startswith(("f'--{", "'--' +"))
+        for call in file.index.of_type(ast.Call)
+    )
+
+
+def _as_flag(option: Option) -> Option:
+    """`batch_size` of `defaults` as `--batch_size`."""
+    table = _OF_TABLE.fullmatch(option.shown)
+    named = table is not None and (_TABLE.search(table[1]) or _MAKES_TABLE.search(table[1]))
+    return replace(option, shown=f"`--{option.name}`") if named else option
 
 
 def _argument(call: ast.Call, file: SourceFile, click: bool) -> Option | None:

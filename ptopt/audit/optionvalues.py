@@ -74,6 +74,9 @@ class OptionValues(Conditions):
             filed = self._of_run(keys_of(expr, name)) or agreed(settings)
             if filed is None:
                 return self._unknown(expr, module)
+            if self._options.of_any_key and self._commands is not None:
+                taken = Option(name, f"`--{name}`", None, module.path, 0, "default")
+                filed = self._commands.of(taken, filed, keys_of(expr, name)) or filed
             return self._changed(filed, self._options.written(holder_of(expr), name), depth)
         fields, stores = self._receivers.fields(options, expr, module)
         options = fields or options

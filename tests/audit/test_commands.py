@@ -29,6 +29,8 @@ HALF = script(
         ("python train.py [--half True]", OFF, "default of `--half`"),
         ("python train.py --half <true-or-false>", UNKNOWN, "--half"),
         ("python other.py --half True", OFF, "default of `--half`"),
+        ("```\nThen run ``python train.py --half True`` in the folder.", ON, "`--half` of README.md:4"),
+        ("```\nThe script `train.py` has an option `--half True`.", OFF, "default of `--half`"),
     ],
 )
 def test_commands_of_a_page(audited: Auditor, commands: str, state: State, said: str) -> None:
@@ -274,3 +276,37 @@ def test_options_of_one_letter(audited: Auditor) -> None:
     ):
         files = {"train.py": code, "README.md": command, **sizes}
         assert row(audited, files, "precision").state is state, command
+
+
+ANY_KEY = script(
+    args="for name, value in {source}.items():\n        parser.add_argument(f'--{{name}}', default=value)",
+    before=LOADER.format(", num_workers=args.threads"),
+)
+
+
+@pytest.mark.parametrize(
+    ("commands", "state", "said"),
+    [
+        ("python train.py --lr 1", OFF, "is 0"),
+        ("python train.py --threads 8", ON, "`--threads` of README.md:1"),
+        ("python train.py --threads 8\npython train.py --lr 1", UNKNOWN, "differs between 2 commands (8, 0)"),
+    ],
+)
+@pytest.mark.parametrize("source", ["yaml.safe_load(open('config.yaml'))", "defaults()"])
+def test_options_of_every_key_of_a_table(
+    audited: Auditor, source: str, commands: str, state: State, said: str
+) -> None:
+    """`for key, value in config.items(): parser.add_argument(f"--{key}", default=value)`"""
+    code = ANY_KEY.replace("{source}", source).replace("{{name}}", "{name}")
+    code = code.replace(
+        "import torch\n",
+        "import torch\nimport yaml\n\ndef defaults():\n    return dict(lr=1, threads=0)\n",
+        1,
+    )
+    files = {"train.py": code, "config.yaml": "threads: 0\nbatch_size: 8\n", "README.md": commands}
+    if "yaml" not in source:
+        del files["config.yaml"]
+    else:
+        files["train.py"] = code.replace("return dict(lr=1, threads=0)", "return None")
+    found = row(audited, files, "workers")
+    assert (found.state, said in found.detail) == (state, True), found

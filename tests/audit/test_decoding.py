@@ -72,10 +72,27 @@ def test_workers_weigh_less_beside_a_long_step(
         ("return to_tensor(torchvision.transforms.RandomCrop(64)(Image.open(self.paths[at]))), 1", False),
         ("return torchvision.transforms.RandomResizedCrop(64)(Image.open(self.paths[at])), 1", True),
         ("return nibabel.load(self.paths[at]).get_fdata(), 1", True),
+        ("return librosa.load(self.paths[at], sr=16000)[0], 1", True),  # resampled
+        ("return soundfile.read(self.paths[at])[0], 1", False),
     ],
 )
 def test_pictures_of_the_size_that_the_network_takes_are_decoded_in_no_time(
     audited: Auditor, item: str, expected: bool
 ) -> None:
-    code = train(imports="import nibabel", item=item, workers="")
+    code = train(imports="import librosa, nibabel, soundfile", item=item, workers="")
     assert ("workers" in critical(audited, {"train.py": code})) is expected
+
+
+@pytest.mark.parametrize(
+    ("batch", "expected"),
+    [("batch_size=1", False), ("batch_size=8", True), ("batch_size=int(input())", True)],
+)
+def test_few_pictures_a_step_are_decoded_beside_it(audited: Auditor, batch: str, expected: bool) -> None:
+    code = train(workers="").replace("batch_size=32", batch)
+    assert ("workers" in critical(audited, {"train.py": code})) is expected
+    volumes = code.replace(
+        train().split("__getitem__")[1].split("\n")[1].strip(), "return nibabel.load('x'), 1"
+    )
+    assert "workers" in critical(
+        audited, {"train.py": volumes.replace("import torch\n", "import torch\nimport nibabel\n", 1)}
+    )

@@ -30,6 +30,7 @@ _TRAIN = re.compile(r"train|\btr_", re.I)
 _TESTS = frozenset({"test", "validate", "predict", "evaluate"})
 _FOREIGN = re.compile(r"^(nvidia|webdataset|ffcv|tensorflow_datasets)$")
 _POSITIONS = {"num_workers": 5, "pin_memory": 7}
+_BATCH_POSITION = 1
 
 
 # Functions of libraries that make a `DataLoader`, with the defaults that differ from its own.
@@ -270,7 +271,9 @@ def _about(module: Module, call: ast.Call) -> str:
 
 
 def _argument(setup: Setup, loader: _Loader, name: str, default: Any) -> Value:
-    position = None if loader.own or loader.library else _POSITIONS.get(name)
+    position = {**_POSITIONS, "batch_size": _BATCH_POSITION}.get(name)
+    if loader.own or loader.library:
+        position = None
     given = _in_training(setup.keyword(loader.call, name, position))
     default, whose = loader.default(setup, name, default)
     place = setup.place(loader.module, loader.call)
@@ -363,6 +366,14 @@ def _shown(value: Value) -> str:
 
 def _note(value: Value) -> str:
     return f" ({value.note})" if value.note else ""
+
+
+def has_batches_below(setup: Setup, items: int) -> bool:
+    """Is the batch size of each training loader known, and smaller?"""
+    sizes = [_argument(setup, loader, "batch_size", 1) for loader in _loaders(setup)]
+    return bool(sizes) and all(
+        size.known and isinstance(size.value, int) and size.value < items for size in sizes
+    )
 
 
 def workers(setup: Setup) -> Measure:
