@@ -205,7 +205,9 @@ def with_findings(entry: EntryPoint, findings: Iterable[Finding], sure: float) -
     under `no_grad`, where a finding that is `sure` shows the opposite and only code of other files is.
     """
     every = [f for f in findings if f.name == "evaluation-records-graph"]
-    shown = [f for f in every if f.path == entry.path or (f.confidence >= sure and _stands_in(f, entry.reached))]
+    shown = [
+        f for f in every if f.path == entry.path or (f.confidence >= sure and _stands_in(f, entry.reached))
+    ]
     # What the script itself says comes first.
     shown.sort(key=lambda finding: finding.path != entry.path)
     places = tuple(Place(finding.path, finding.span.start) for finding in shown)[:4]
