@@ -347,11 +347,26 @@ class Evaluator(Attributes):
         assigned = [
             b for b in module.file.bindings.of(None, name) if b.kind == "assign" and b.value is not None
         ]
-        return (
-            self.of(assigned[0].value, module, depth)
-            if len(assigned) == 1
-            else Value(False, note=f"`{name}`")
-        )
+        if len(assigned) != 1:
+            return Value(False, note=f"`{name}`")
+        first = self.of(assigned[0].value, module, depth)
+        later = [self.of(value, module, depth) for value in self._set_by_functions(module, name)]
+        if not later:
+            return first
+        held = one_of([first, *later], f"`{name}`", first.place)
+        return replace(held, environment=not held.known and any(value.environment for value in later))
+
+    def _set_by_functions(self, module: Module, name: str) -> list[ast.expr]:
+        """What functions that run give a variable of the module: `global distributed; distributed = world_size > 1`."""
+        found: list[ast.expr] = []
+        for statement in module.file.index.of_type(ast.Global):
+            function = module.file.index.function_of(statement)
+            if not isinstance(statement, ast.Global) or name not in statement.names or function is None:
+                continue
+            if self.live.runs(module, statement):
+                bindings = module.file.bindings.of(function, name)
+                found += [b.value for b in bindings if b.kind == "assign" and b.value is not None]
+        return found
 
     def _attribute(self, expr: ast.Attribute, module: Module, depth: int) -> Value:
         root = dotted_name(expr).partition(".")[0]

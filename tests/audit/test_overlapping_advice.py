@@ -333,7 +333,7 @@ def test_of_ranges_that_overlap_those_of_the_plan_are_named() -> None:
     (share,) = notes("pin_memory", "compile")
     assert share.startswith("A factor holds for the part")
     assert notes("tf32", "pin_memory", "compile")[0].startswith(
-        "Ranges that speed up the same part of a step overlap: Tf32 and Compile both shorten the forward"
+        "Gains on the same part of a step overlap: Tf32 and Compile both shorten the forward"
     )
     assert ": Precision, Tf32 and Compile all shorten" in notes("precision", "tf32", "compile", "compile")[0]
 
