@@ -201,7 +201,7 @@ def _paths(each: Weighed) -> set[str]:
 
 
 def with_findings(entry: EntryPoint, findings: Iterable[Finding], sure: float) -> EntryPoint:
-    """With a row that does not say that there is no evaluation, where a finding shows one in what the script runs, nor that it is
+    """With a row that does not deny or doubt an evaluation, where a finding shows one in what the script runs, nor says that it is
     under `no_grad`, where a finding that is `sure` shows the opposite and only code of other files is.
     """
     every = [f for f in findings if f.name == "evaluation-records-graph"]
@@ -221,7 +221,7 @@ def with_findings(entry: EntryPoint, findings: Iterable[Finding], sure: float) -
             if row.key == "evaluation"
             and not row.by_model
             and (
-                row.state is State.NOT_APPLICABLE
+                row.state in (State.NOT_APPLICABLE, State.UNKNOWN)
                 or (row.state is State.ON and any(not _rests_on(row, path) for path in paths))
             )
             else row
