@@ -345,3 +345,4 @@ class Review:
     asked: frozenset[str] = frozenset()  # rules of which everything is shown, because the user named them
     compared: str = ""  # what the change was taken from, where git gave it: `origin/main...working tree`
     fix_arguments: str = ""  # with which `ptopt fix` applies the fixes that are shown
+    in_hook: bool = False  # of pre-commit, whose configuration alone passes options

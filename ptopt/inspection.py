@@ -20,7 +20,7 @@ from ptopt.ranker.model import comment_conditions, is_lifted, threshold
 from ptopt.ranking import joined
 from ptopt.rules import rules
 from ptopt.rules.base import SURE, Rule
-from ptopt.rules.engine import Hit, Prefilter, may_be_sure, run
+from ptopt.rules.engine import Hit, Prefilter, run, that_may_be_sure
 from ptopt.source import work
 from ptopt.source.file import SourceFile
 from ptopt.source.repository import Parsed, Repository
@@ -260,7 +260,7 @@ class _Inspector:
         calibration = self._calibration
         asks = change is not None and calibration is not None and calibration.change_threshold is not None
         if self._least > SURE:
-            wanted = [r for r in wanted if r.id in self._named or may_be_sure(r, source)]
+            wanted = that_may_be_sure(wanted, source, failed, self._named)
         hits = run(source, wanted, failed, change)
         # Comments of other tools matter only where there is something to silence.
         comments = hits or self._calibration is not None or _mentions_ptopt(source.data)

@@ -14,8 +14,11 @@ from ptopt.inspection import least_looked_for
 from ptopt.project.facts import NO_FACTS
 from ptopt.review import review_files
 from ptopt.rules import known_names
-from ptopt.rules.base import Problem, SourceFile
+from ptopt.rules.base import SURE, Problem, SourceFile
+from ptopt.rules.engine import Prefilter, that_may_be_sure
+from ptopt.rules.examples import as_file
 from ptopt.rules.memory.norm_by_hand import NormByHand
+from ptopt.rules.ops.result_used_in_one_branch import ResultUsedInOneBranch
 
 CODE = """\
 from torch import nn
@@ -50,6 +53,30 @@ def failing(monkeypatch: pytest.MonkeyPatch, learned_ranker: None) -> str:
 
 def _ran(rule: str, config: Config) -> bool:
     return any(f"{rule} crashed" in note.reason for note in _check(CODE, config).not_reviewed)
+
+
+def test_a_crash_of_the_question_whether_it_may_be_sure_is_reported(
+    monkeypatch: pytest.MonkeyPatch, learned_ranker: None
+) -> None:
+    """As one of the rule itself: once, and the other rules go on. Whoever asks for the rule does not meet the question."""
+
+    def may_be_sure(self: ResultUsedInOneBranch, file: SourceFile) -> bool:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(ResultUsedInOneBranch, "may_be_sure", may_be_sure)
+    rule = ResultUsedInOneBranch()
+    sure = next(
+        each for each in rule.INVALID if rule in Prefilter([rule], SURE + 0.1)(as_file(each.code).encode())
+    )
+    code = f"{as_file(sure.code)}\n\ndef wait(loss):\n    return loss.item()\n"
+    review = _check(code, Config())
+    crash = f"{rule.id} crashed on it (ZeroDivisionError); please report this bug"
+    assert [note.reason for note in review.not_reviewed] == [crash]
+    assert review.files_reviewed == 1
+    assert _check(code, _settings(f'select = ["{rule.name}"]')).not_reviewed == ()
+    file = SourceFile.parse("norm.py", code.encode())
+    with pytest.raises(ZeroDivisionError):
+        that_may_be_sure([rule], file)
 
 
 def test_by_default_it_is_not_run(failing: str) -> None:

@@ -233,11 +233,14 @@ def _entry(
     measures = measures_of(setup)
     if any(measure.detail == TOO_MUCH_WORK for measure in measures):
         limits.append(f"{TOO_MUCH_WORK}: rows that say so were not judged")
+    functions = reached(setup)
     return EntryPoint(
         live.start.path, main_line(live.start), framework, setup.place(module, call), len(live.read),
         measures, tuple(limits), is_trial(setup, measures), modules=frozenset(m.path for m in live.read.values()),
-        signs=signs_of(setup), reached=reached(setup), obstacles=obstacles(setup),
-        bounds=bounds,
+        signs=signs_of(setup), reached=frozenset(functions),
+        certain=frozenset(lines for lines, runs in functions.items() if runs is True),
+        idle=frozenset(lines for lines, runs in functions.items() if runs is False),
+        obstacles=obstacles(setup), bounds=bounds,
     )  # fmt: skip
 
 

@@ -23,7 +23,7 @@ from ptopt.audit.live import Live
 from ptopt.audit.modules import Module, dotted_name, text_of
 from ptopt.audit.options import Options
 from ptopt.source.bindings import is_self
-from ptopt.source.index import FUNCTIONS
+from ptopt.source.index import FUNCTIONS, own_nodes
 
 _WITH_GPU = re.compile(r"(^|\.)is_available$|is_bf16_supported$|is_accelerator_available$")
 _TORCH_VERSION = re.compile(r"(\d+(?:\.\d+)*)")
@@ -245,7 +245,25 @@ class Evaluator(Attributes):
             if all(p.known and isinstance(p.value, (int, float)) for p in parts) and len(parts) > 1:
                 pick = max if name == "max" else min
                 return replace(parts[0], value=pick(p.value for p in parts))
-        return self._unknown(call, module)
+        return self._returned_by(call, module, depth) or self._unknown(call, module)
+
+    def _returned_by(self, call: ast.Call, module: Module, depth: int) -> Value | None:
+        """What a function of the repository with one `return` may give, where that differs between commands; else None.
+
+        What it gives by default is not taken for known: it may return what others set, such as a rank.
+        """
+        name = dotted_name(call.func)
+        holder, function = (name and self.live.modules.resolve(module, name)) or (None, None)
+        if holder is None or not isinstance(function, ast.FunctionDef) or function.decorator_list:
+            return None
+        own = [*own_nodes(function)]
+        returns = [node for node in own if isinstance(node, ast.Return)]
+        if len(returns) != 1 or any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in own):
+            return None
+        if returns[0] is not function.body[-1]:
+            return None
+        found = self.of(returns[0].value, holder, depth)
+        return found if found.differs and not found.known else None
 
     def _asked_for(
         self, name: str, default: ast.expr | None, call: ast.Call, module: Module, depth: int
@@ -269,11 +287,14 @@ class Evaluator(Attributes):
         last = dominating(name, found, module)
         live = [last] if last is not None else [b for b in found if b.kind != "parameter" or len(found) == 1]
         answers: list[Value] = []
+        differs: Value | None = None  # a condition of an assignment, on which the commands do not agree
         for binding in live:
             if binding.kind == "parameter" and isinstance(scope, FUNCTIONS):
                 answers.append(self._parameter(scope, name.id, module, depth))
             elif binding.kind == "assign" and binding.value is not None:
-                runs = self.condition(binding.node, module, depth).truth
+                around = self.condition(binding.node, module, depth)
+                runs = around.truth
+                differs = around if runs is None and around.differs else differs
                 if runs is not False:
                     value = self.of(binding.value, module, depth)
                     sure = runs and _nested(module, binding.node)  # after it nothing before counts
@@ -288,6 +309,8 @@ class Evaluator(Attributes):
             return self._unknown(name, module)
         own = self._unknown(name, module)
         held = one_of(answers, own.note, own.place)
+        if differs is not None and not held.known:
+            held = replace(held, note=differs.note, differs=True)
         return replace(
             held,
             place=held.place or own.place,
@@ -324,11 +347,26 @@ class Evaluator(Attributes):
         assigned = [
             b for b in module.file.bindings.of(None, name) if b.kind == "assign" and b.value is not None
         ]
-        return (
-            self.of(assigned[0].value, module, depth)
-            if len(assigned) == 1
-            else Value(False, note=f"`{name}`")
-        )
+        if len(assigned) != 1:
+            return Value(False, note=f"`{name}`")
+        first = self.of(assigned[0].value, module, depth)
+        later = [self.of(value, module, depth) for value in self._set_by_functions(module, name)]
+        if not later:
+            return first
+        held = one_of([first, *later], f"`{name}`", first.place)
+        return replace(held, environment=not held.known and any(value.environment for value in later))
+
+    def _set_by_functions(self, module: Module, name: str) -> list[ast.expr]:
+        """What functions that run give a variable of the module: `global distributed; distributed = world_size > 1`."""
+        found: list[ast.expr] = []
+        for statement in module.file.index.of_type(ast.Global):
+            function = module.file.index.function_of(statement)
+            if not isinstance(statement, ast.Global) or name not in statement.names or function is None:
+                continue
+            if self.live.runs(module, statement):
+                bindings = module.file.bindings.of(function, name)
+                found += [b.value for b in bindings if b.kind == "assign" and b.value is not None]
+        return found
 
     def _attribute(self, expr: ast.Attribute, module: Module, depth: int) -> Value:
         root = dotted_name(expr).partition(".")[0]

@@ -170,15 +170,21 @@ class Frequencies:
         """`(epoch + 1) % args.every == 0`: "every 5 epochs (default of `--every`)"."""
         value = self._setup.value(module, remainder.right)
         text = text_of(remainder.right)
-        number = text if isinstance(remainder.right, ast.Constant) else f"`{text}`"
+        literal = isinstance(remainder.right, ast.Constant)
+        number = _whole(value.value) if literal and value.known else text if literal else f"`{text}`"
         note = ""
         if value.known and value.note:
-            number, note = str(value.value), f" ({value.note})"
+            number, note = _whole(value.value), f" ({value.note})"
         counted = _COUNTS.search(text_of(remainder.left))
         if counted is None:
             return f"each time that `{text_of(remainder.left)[:40]}` is a multiple of {number}{note}"
         one, many = _UNITS[counted[0].lower()]
         return f"each {one}{note}" if number == "1" else f"every {number} {many}{note}"
+
+
+def _whole(number: object) -> str:
+    """`1e5` steps are 100000."""
+    return str(int(number)) if isinstance(number, float) and number.is_integer() else str(number)
 
 
 def _calls_the_same(branch: list[ast.stmt], call: ast.AST) -> bool:

@@ -41,7 +41,7 @@ def how_to_read(gaps: tuple[Gap, ...]) -> tuple[str, ...]:
         return (_SHARE,)
     named = f"{', '.join(titles[:-1])} and {titles[-1]}"
     overlap = (
-        f"Ranges that speed up the same part of a step overlap: {named} {'both' if len(titles) == 2 else 'all'} shorten "
+        f"Gains on the same part of a step overlap: {named} {'both' if len(titles) == 2 else 'all'} shorten "
         f"the {_SHARED}. They are not multiplied here; measure after each change."
     )
     return (overlap, _SHARE)

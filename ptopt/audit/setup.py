@@ -263,11 +263,8 @@ class Setup:
         open_ = [c for c in every if c.value.truth is None]
         if open_:
             first = open_[0]
-            says = first.value.differs or first.value.note.startswith(CALLS_DIFFER)
-            between = ": " if says else ", if "
-            return Measure(
-                key, title, State.UNKNOWN, f"{first.detail}{between}{first.value.note}", _places(open_)
-            )
+            detail = f"{first.detail}{open_condition(first.value)}"
+            return Measure(key, title, State.UNKNOWN, detail, _places(open_))
         if every:
             first = next((c for c in every if c.value.note), every[0])
             reason = f": {first.value.note}" if first.value.note else ""
@@ -420,6 +417,12 @@ def enough(candidates: Iterable[Candidate]) -> Iterator[Candidate]:
             on.append(candidate)
             if len(_places(on)) == _LISTED:
                 return
+
+
+def open_condition(value: Value) -> str:
+    """How a row goes on that holds only where the value is true."""
+    says = value.differs or value.note.startswith(CALLS_DIFFER)
+    return f"{': ' if says else ', if '}{value.note}"
 
 
 def _places(candidates: list[Candidate]) -> tuple[Place, ...]:

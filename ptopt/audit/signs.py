@@ -7,6 +7,7 @@ import re
 from ptopt.audit.decoding import decodes
 from ptopt.audit.setup import Setup
 from ptopt.audit.values import Lines, Sign
+from ptopt.source.work import WorkLimitError
 
 # Names of the second network of an adversarial training, and of its optimizer; packages of diffusion.
 _ADVERSARY = re.compile(r"discriminator|\bnet_?D\b|\b(optimizer|optim|opt)_?D\b|\bd_optim|\bgan_?loss", re.I)
@@ -39,13 +40,18 @@ def signs_of(setup: Setup) -> frozenset[Sign]:
     return frozenset(found)
 
 
-def reached(setup: Setup) -> frozenset[Lines]:
-    """The functions that run."""
-    return frozenset(
-        (
+def reached(setup: Setup) -> dict[Lines, bool | None]:
+    """The functions that run, each with whether it surely does: None where that is open."""
+    found: dict[Lines, bool | None] = {}
+    is_spent = False
+    for function, module in setup.live.functions.items():
+        lines = (
             module.path,
             module.file.head_line(function.lineno),
             module.file.head_line(function.end_lineno or function.lineno),
         )
-        for function, module in setup.live.functions.items()
-    )
+        try:
+            found[lines] = None if is_spent else setup.runs(module, function.body[0]).truth
+        except (WorkLimitError, RecursionError):  # the rows of the table, which come first, stay
+            is_spent, found[lines] = True, None
+    return found

@@ -117,6 +117,8 @@ class EntryPoint:
     modules: frozenset[str] = frozenset()  # files of the repository that it runs code of
     signs: frozenset[Sign] = frozenset()
     reached: frozenset[Lines] = frozenset()  # the functions that run
+    certain: frozenset[Lines] = frozenset()  # those of them that no open condition stands before
+    idle: frozenset[Lines] = frozenset()  # those of them that options keep from running
     obstacles: tuple[Obstacle, ...] = ()  # to mixed precision
     bounds: tuple[Pin, ...] = ()  # newest versions that its imports admit
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from ptopt.audit.critical import is_finding_critical
 from ptopt.audit.measures.running import RECORDS_GRAPH
-from ptopt.audit.values import EntryPoint, Gap, Level, Measure, Place, State, Weighed
+from ptopt.audit.values import EntryPoint, Gap, Level, Lines, Measure, Place, State, Weighed
 from ptopt.findings import Finding, Severity
 
 _LINE = re.compile(r"\bline \d+")
@@ -48,17 +48,31 @@ def weighed(finding: Finding, sure: float, entries: tuple[EntryPoint, ...]) -> W
     if finding.name in _OF_SCALER and _is_off("precision", finding.path, entries):
         return Weighed(finding, Level.LOW, "mixed precision is off here, by default or in the commands")
     if finding.severity is not Severity.LOW and often:
-        in_worker = bool(features.get("often:in a worker")) and finding.name not in _IN_FORCE
-        how = "for each sample" if in_worker else "on every step" if each_step else "for each batch"
-        if finding.name in _SAYS_MORE["evaluation"] and not in_worker:
-            how = "for each batch"  # of an evaluation, which may run once in a thousand steps
-        if how == "on every step" and entries and not _is_run(finding.path, entries):
-            how = "on every call, by no listed script"
+        how = _how_often(finding, features, entries)
+        if entries and not any(_is_run(finding, entry) for entry in entries):
+            how += "; no listed script is known to run it"
         heavy = finding.severity is Severity.HIGH and is_finding_critical(finding, entries)
         return Weighed(finding, Level.CRITICAL if heavy else Level.MODERATE, how)
     if finding.severity is Severity.HIGH and _of_unknown_frequency(features):
         return Weighed(finding, Level.MODERATE, "how often it runs is not known")
     return Weighed(finding, Level.LOW, "little each time" if often else "seldom, or unknown how often")
+
+
+def _how_often(finding: Finding, features: Mapping[str, float], entries: tuple[EntryPoint, ...]) -> str:
+    """As much as is known: the review knows the loops and callers of a file, the audit what the scripts surely run."""
+    if finding.name in _IN_FORCE:
+        return "on every step"
+    if features.get("often:in a worker"):
+        return "for each sample"
+    if finding.name in _SAYS_MORE["evaluation"]:
+        return "for each batch"  # of an evaluation, which may run once in a thousand steps
+    in_loop = features.get("in a loop")
+    if not any(features.get(name) for name in _EACH_STEP):
+        return "on each call" if features.get("often by:unknown") and not in_loop else "for each batch"
+    # Of a network, a loss or a helper it is known that they work on batches, and not which step calls them.
+    of_step = in_loop and features.get("often:step")  # in the loop of the training itself
+    surely = of_step or any(_surely_runs(finding, entry) for entry in entries)
+    return "on every step" if surely and features.get("often:in training") else "on each call"
 
 
 def _of_unknown_frequency(features: Mapping[str, float]) -> bool:
@@ -109,9 +123,23 @@ def _is_trained(path: str, entries: tuple[EntryPoint, ...]) -> bool:
     return any(path == entry.path or _trains_in(entry, path) for entry in entries)
 
 
-def _is_run(path: str, entries: tuple[EntryPoint, ...]) -> bool:
-    """Does a listed script run code of the file?"""
-    return any(path == entry.path or path in entry.modules for entry in entries)
+def _is_run(finding: Finding, entry: EntryPoint) -> bool:
+    """Does the script run the line, as far as names and options tell?"""
+    if not finding.symbol:
+        return finding.path == entry.path or finding.path in entry.modules
+    return _stands_in(finding, entry.reached - entry.idle)
+
+
+def _surely_runs(finding: Finding, entry: EntryPoint) -> bool:
+    """No condition that is open stands before its function."""
+    if not finding.symbol:
+        return finding.path == entry.path
+    return _stands_in(finding, entry.certain)
+
+
+def _stands_in(finding: Finding, functions: Iterable[Lines]) -> bool:
+    line = finding.span.start
+    return any(path == finding.path and first <= line <= last for path, first, last in functions)
 
 
 def is_switched_off(finding: Finding, entries: tuple[EntryPoint, ...]) -> bool:
@@ -173,11 +201,13 @@ def _paths(each: Weighed) -> set[str]:
 
 
 def with_findings(entry: EntryPoint, findings: Iterable[Finding], sure: float) -> EntryPoint:
-    """With a row that does not say that there is no evaluation, where a finding shows one in what the script runs, nor that it is
+    """With a row that does not deny or doubt an evaluation, where a finding shows one in what the script runs, nor says that it is
     under `no_grad`, where a finding that is `sure` shows the opposite and only code of other files is.
     """
     every = [f for f in findings if f.name == "evaluation-records-graph"]
-    shown = [f for f in every if f.path == entry.path or (f.confidence >= sure and _is_reached(entry, f))]
+    shown = [
+        f for f in every if f.path == entry.path or (f.confidence >= sure and _stands_in(f, entry.reached))
+    ]
     # What the script itself says comes first.
     shown.sort(key=lambda finding: finding.path != entry.path)
     places = tuple(Place(finding.path, finding.span.start) for finding in shown)[:4]
@@ -191,19 +221,12 @@ def with_findings(entry: EntryPoint, findings: Iterable[Finding], sure: float) -
             if row.key == "evaluation"
             and not row.by_model
             and (
-                row.state is State.NOT_APPLICABLE
+                row.state in (State.NOT_APPLICABLE, State.UNKNOWN)
                 or (row.state is State.ON and any(not _rests_on(row, path) for path in paths))
             )
             else row
             for row in entry.measures
         ),
-    )
-
-
-def _is_reached(entry: EntryPoint, finding: Finding) -> bool:
-    """Does the script run the function in which it stands?"""
-    return any(
-        path == finding.path and first <= finding.span.start <= last for path, first, last in entry.reached
     )
 
 

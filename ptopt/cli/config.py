@@ -56,7 +56,7 @@ def config_check(path: Path, file: Path | None) -> None:
 @click.argument("path", type=click.Path(path_type=Path), default=".")
 @_file
 def show(path: Path, file: Path | None) -> None:
-    """Print the effective settings of a folder, or those of one configuration file."""
+    """Print the effective settings of a folder or file."""
     from ptopt.report.settings import as_toml
     from ptopt.report.text import visible
     from ptopt.rules import all_rules

@@ -16,7 +16,7 @@ from click.core import ParameterSource
 
 from ptopt.cli.files import progress, stream, write_to
 from ptopt.cli.options import Settings, Stdin, baseline_option, paths_options, settings_options
-from ptopt.cli.output import colored, fixed_rules, name_broken, path_from_here, say, write
+from ptopt.cli.output import colored, fixed_rules, in_hook, name_broken, path_from_here, say, write
 
 if TYPE_CHECKING:
     from ptopt.change import ChangedFile
@@ -85,7 +85,7 @@ def fix(
         same += ["--budget", str(comments)]  # else it does not show all that is said to be left
     if base is None and named and stdin is None and len(paths) <= _NAMED:
         same += map(str, paths)
-    summary = _summary(outcome, diff, unsafe, shlex.join([*shows, *same]))
+    summary = _summary(outcome, diff, unsafe, shlex.join([*shows, *same]), in_hook())
     say(summary, err=diff or stdin is not None)
     if settings.exit_code:
         name_broken(broken)
@@ -239,11 +239,11 @@ def apply_fixes(
     return outcome, broken
 
 
-def _summary(outcome: _Outcome, diff: bool, unsafe: bool, shows: str) -> str:
+def _summary(outcome: _Outcome, diff: bool, unsafe: bool, shows: str, hook: bool = False) -> str:
     """What was fixed and what is left, on one line; `shows` is the command that lists the latter."""
     from ptopt.findings import Safety, places_of
     from ptopt.ranking import across_files
-    from ptopt.report.text import code_span, count, counted
+    from ptopt.report.text import code_span, count, counted, option
 
     done = _done(outcome, diff)
     left, in_places = across_files(outcome.left), _in_places(outcome)
@@ -256,12 +256,14 @@ def _summary(outcome: _Outcome, diff: bool, unsafe: bool, shows: str) -> str:
     assuming = sum(1 for finding in left if finding.fix is not None and finding.fix.safety is Safety.UNSAFE)
     if assuming and not unsafe:
         unit = count(assuming, "finding") if in_places else f"{assuming:,}"
-        rest.append(f"{unit} with an unsafe fix (`--unsafe`)")
+        rest.append(f"{unit} with an unsafe fix ({option('`--unsafe`', hook)})")
     if outcome.hidden and not outcome.files:
-        rest.append(f"{count(outcome.hidden, 'place')} left out (`--min-confidence 0`)")
+        flag = option("`--min-confidence=0`" if hook else "`--min-confidence 0`", hook)
+        rest.append(f"{count(outcome.hidden, 'place')} left out ({flag})")
     if outcome.lost:
         rest.append(f"{count(outcome.lost, 'file')} not reviewed")
-    return f"{done}; {', '.join(rest)}, see {code_span(shows)}." if rest else f"{done}."
+    where = "the hook `ptopt-check`" if hook else code_span(shows)
+    return f"{done}; {', '.join(rest)}, see {where}." if rest else f"{done}."
 
 
 def _done(outcome: _Outcome, diff: bool) -> str:

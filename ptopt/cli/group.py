@@ -4,16 +4,48 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import click
 
+_HYPHEN = "\u2011"  # at which `textwrap` does not break
+_OPTION = re.compile(r"(?<![\w-])--?\w[\w-]*")
+
+
+class _Formatter(click.HelpFormatter):
+    """Breaks no line within an option: `--model-server` is copied in one piece."""
+
+    def write_text(self, text: str) -> None:
+        super().write_text(_joined(text))
+
+    def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
+        super().write_dl([(first, _joined(second)) for first, second in rows], col_max, col_spacing)
+
+    def getvalue(self) -> str:
+        return super().getvalue().replace(_HYPHEN, "-")
+
+
+def _joined(text: str) -> str:
+    return _OPTION.sub(lambda option: option[0].replace("-", _HYPHEN), text)
+
+
+class _Context(click.Context):
+    formatter_class = _Formatter
+
 
 class Group(click.Group):
     """Errors are one line each on stderr, and exit 2; so is nothing but errors."""
+
+    context_class = _Context
+
+    def add_command(self, cmd: click.Command, name: str | None = None) -> None:
+        for each in (cmd, *(cmd.commands.values() if isinstance(cmd, click.Group) else ())):
+            each.context_class = _Context
+        super().add_command(cmd, name)
 
     def main(self, *args: Any, **extra: Any) -> Any:
         standalone = extra.pop("standalone_mode", True)

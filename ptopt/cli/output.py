@@ -37,7 +37,7 @@ def report(
     from ptopt.report import render
 
     same = [*settings.arguments(), *fix_arguments, *map(str, paths)]
-    result = dataclasses.replace(result, fix_arguments=shlex.join(same))
+    result = dataclasses.replace(result, fix_arguments=shlex.join(same), in_hook=in_hook())
     here = _from_here(result, root)
     if output.format in ("terminal", "concise", "statistics"):
         result = here
@@ -59,6 +59,11 @@ def report(
             click.get_current_context().exit(1)
 
 
+def in_hook() -> bool:
+    """Does pre-commit run this? Its users pass options in its configuration, and need not have `ptopt` in their shell."""
+    return bool(os.environ.get("PRE_COMMIT"))
+
+
 def name_broken(not_reviewed: Iterable[NotReviewed]) -> None:
     """The files that do not parse, on stderr, a line each: a check that must pass has not seen them."""
     from ptopt.report.text import one_line, visible
@@ -76,7 +81,7 @@ def _count_rest(result: Review) -> None:
     if result.suppressed or result.in_baseline or result.left_out is not None:
         rest.append(f"{outcome(result)}.")
     if result.left_out is not None:
-        rest.append(f"{left_out_line(result.left_out)}.")
+        rest.append(f"{left_out_line(result.left_out, result.in_hook)}.")
     if result.unused_suppressions:
         rest.append(f"{count(len(result.unused_suppressions), 'unused suppression')}.")
     if rest:
@@ -93,6 +98,9 @@ def _name_unsafe_fixes(
     fixes = [(f.path, f.fix.safety) for f in (*result.findings, *result.over_limit) if f.fix is not None]
     files = list(dict.fromkeys(path for path, safety in fixes if safety is Safety.UNSAFE))
     if not files or any(safety is Safety.SAFE for _, safety in fixes):
+        return
+    if result.in_hook:
+        say("The hook `ptopt-fix` with `args: [--unsafe]` applies fixes that state an assumption.", err=True)
         return
     named, rest = result.fix_arguments, ""
     if paths:  # those that have something to fix

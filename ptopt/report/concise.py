@@ -31,7 +31,7 @@ def _rest(review: Review, suppressed: bool) -> list[str]:
     if suppressed:
         rest += [_suppressed(review, finding) for finding in review.suppressed]
     if review.left_out is not None:
-        rest.append(f"{left_out_line(review.left_out)}.")
+        rest.append(f"{left_out_line(review.left_out, review.in_hook)}.")
     if len(review.not_reviewed) == 1:
         (item,) = review.not_reviewed
         rest.append(f"{visible(item.path)} not reviewed: {one_line(item.reason)}.")

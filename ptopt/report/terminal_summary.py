@@ -17,6 +17,7 @@ from ptopt.report.text import (
     left_out_lines,
     named,
     one_line,
+    option,
     outcome,
     suppressed_line,
     unused,
@@ -58,18 +59,20 @@ def summary(
     for finding in review.over_limit:
         yield indented(_named(review, finding))
     if review.over_limit:
-        yield indented(f"--budget {len(review.findings) + len(review.over_limit)} shows them in full")
+        budget = f"--budget{'=' if review.in_hook else ' '}{len(review.findings) + len(review.over_limit)}"
+        yield indented(f"{option(budget, review.in_hook)} shows them in full")
     if review.left_out is not None and not (verbose or explain):
-        yield Text(left_out_line(review.left_out), "dim")
+        yield Text(left_out_line(review.left_out, review.in_hook), "dim")
     elif review.left_out is not None:
-        why, how = left_out_lines(review.left_out)
+        why, how = left_out_lines(review.left_out, review.in_hook)
         yield Text(f"{why}.", "dim")
         yield indented(how)
     elif silent and review.least_stated and review.files_reviewed:
         yield Text(
             f"What rules state with a confidence below {review.least_stated:.2f} was not looked for.", "dim"
         )
-        yield indented("--min-confidence 0 shows it, too")
+        flag = option(f"--min-confidence{'=' if review.in_hook else ' '}0", review.in_hook)
+        yield indented(f"{flag} shows it, too")
     if suppressed and review.suppressed:
         yield Text("Suppressed:", "dim")
         for finding in review.suppressed:
@@ -87,7 +90,11 @@ def summary(
         for line in shown[:most]:
             yield indented(line)
         if len(shown) > most:
-            yield indented(f"and {len(shown) - most:,} more (listed with -v)")
+            yield indented(f"and {len(shown) - most:,} more ({_listed_with(review)})")
+
+
+def _listed_with(review: Review) -> str:
+    return f"listed with {option('-v', review.in_hook)}"
 
 
 def _named(review: Review, finding: Finding) -> str:
@@ -119,13 +126,15 @@ def _not_reviewed(
         if len(reasons) > most:
             others = len({path for _, paths in reasons[most:] for path in paths})
             parts.append(f"other reasons: {others:,}")
-        yield Text(f"{count(number, 'file')} not reviewed (listed with -v): {'; '.join(parts)}.", "dim")
+        yield Text(
+            f"{count(number, 'file')} not reviewed ({_listed_with(review)}): {'; '.join(parts)}.", "dim"
+        )
         return
     yield Text("Not reviewed:", "dim")
     for reason, paths in reasons:
         most = len(paths) if verbose else _LISTED
         names = ", ".join(visible(path) for path in paths[:most])
-        rest = f" and {len(paths) - most:,} more (listed with -v)" if len(paths) > most else ""
+        rest = f" and {len(paths) - most:,} more ({_listed_with(review)})" if len(paths) > most else ""
         yield indented(f"{count(len(paths), 'file')}: {reason}: {names}{rest}")
     if any(reason.endswith("(`skip`)") for reason, _ in reasons):
-        yield indented("--all-paths reviews those that `skip` leaves out")
+        yield indented(f"{option('--all-paths', review.in_hook)} reviews those that `skip` leaves out")

@@ -73,6 +73,7 @@ _ALONE = {
     "trips:few": ("the loop goes round a few times", "not known to be a short loop"),
 }  # fmt: skip
 _MANY = 50  # comments, where it is not known how many there would be
+FIX_HOOK = "applied by the hook `ptopt-fix`"
 SHOWS = " shows "  # between the options that show what was left out, and how much that is
 _ZERO_WIDTH = "&#8203;"
 _SPACES = "\u3000"  # the wide space of Chinese and Japanese text
@@ -268,7 +269,8 @@ def outcome(review: Review) -> str:
         facts.append(f"{count(places_of(review.suppressed), 'place')} suppressed")
     safe = sum(1 for f in review.findings if f.fix is not None and f.fix.safety is Safety.SAFE)
     if safe:
-        facts.append(f"{safe:,} with a safe fix (`{fix_command(review.fix_arguments)}`)")
+        how = FIX_HOOK if review.in_hook else f"`{fix_command(review.fix_arguments)}`"
+        facts.append(f"{safe:,} with a safe fix ({how})")
     return ", ".join(facts)
 
 
@@ -280,6 +282,11 @@ def suppressed_line(review: Review, finding: Finding) -> str:
     """A finding that a comment silences, with the reason that the comment gives."""
     reason = f"  {one_line(finding.excuse)}" if finding.excuse else ""
     return f"{named(finding, where(review, finding.path, finding.span))}{reason}"
+
+
+def option(flags: str, in_hook: bool) -> str:
+    """Options as a reader can pass them: pre-commit takes those of a hook from its configuration."""
+    return f"{flags} in the hook's `args`" if in_hook else flags
 
 
 def fix_command(arguments: str, unsafe: bool = False) -> str:
@@ -297,7 +304,7 @@ def _at_places(number: int, places: int, noun: str = "finding") -> str:
     return f"{count(number, noun)}{f' at {places:,} places' if places > number else ''}"
 
 
-def left_out_lines(left: LeftOut) -> tuple[str, str]:
+def left_out_lines(left: LeftOut, in_hook: bool = False) -> tuple[str, str]:
     """What the ranker left out, each place by the first condition that it misses, so that the sum adds up; how to see it."""
     words = {
         Condition.CONFIDENCE: "below the threshold of confidence ({:.2f})",
@@ -310,17 +317,18 @@ def left_out_lines(left: LeftOut) -> tuple[str, str]:
     reasons = "; ".join(f"{number:,} {why}" if len(missed) > 1 else why for number, why in missed)
     places = sum(left.places.values())
     several = f" ({'some miss' if places > 1 else 'it misses'} other conditions, too)" if left.also else ""
-    how = f"{_flags_for_all(left)}{SHOWS}{_shown_then(left)}"
+    how = f"{_flags_for_all(left, in_hook)}{SHOWS}{_shown_then(left)}"
     return f"{count(places, 'place')} left out: {reasons}{several}", how
 
 
-def _flags_for_all(left: LeftOut) -> str:
-    flags = "--min-confidence 0"
+def _flags_for_all(left: LeftOut, in_hook: bool) -> str:
+    flags = [("--min-confidence", 0)]
     if left.limit is not None and left.least.get(Condition.STATED):
-        flags += f" --budget {max(_MANY, left.all_findings)}"
+        flags.append(("--budget", max(_MANY, left.all_findings)))
     elif left.limit is not None and left.all_findings > left.limit:
-        flags += f" --budget {left.all_findings}"
-    return flags
+        flags.append(("--budget", left.all_findings))
+    # In a list of arguments an option and its value are one word.
+    return option(" ".join(f"{name}{'=' if in_hook else ' '}{value}" for name, value in flags), in_hook)
 
 
 def _shown_then(left: LeftOut) -> str:
@@ -330,11 +338,11 @@ def _shown_then(left: LeftOut) -> str:
     return f"all: {_at_places(left.all_findings, left.all_places)}"
 
 
-def left_out_line(left: LeftOut) -> str:
+def left_out_line(left: LeftOut, in_hook: bool = False) -> str:
     """How many places the ranker left out, and how to see them: what a reader of the outcome needs."""
     places = count(sum(left.places.values()), "place")
     all_of_them = "all that rules propose" if left.least.get(Condition.STATED) else _shown_then(left)
-    return f"{places} left out; {_flags_for_all(left)}{SHOWS}{all_of_them}"
+    return f"{places} left out; {_flags_for_all(left, in_hook)}{SHOWS}{all_of_them}"
 
 
 def missed_line(finding: Finding, least: Mapping[Condition, float]) -> str:

@@ -131,12 +131,26 @@ def states(rule: Rule, least: float) -> bool:
     return rule.foreign or rule.most_stated >= least
 
 
-def may_be_sure(rule: Rule, file: SourceFile) -> bool:
-    """See `Rule.may_be_sure`; where that fails, `check` will tell."""
-    try:
-        return rule.may_be_sure(file)
-    except Exception:
-        return True
+def that_may_be_sure(
+    rules: Iterable[Rule],
+    file: SourceFile,
+    failed: list[tuple[Rule, Exception]] | None = None,
+    asked: Collection[str] = (),
+) -> list[Rule]:
+    """Those of which `Rule.may_be_sure` holds, and those that `asked` names by id.
+
+    One that raises is left out, and lands in `failed`; without `failed`, the exception goes up, as in `run`.
+    """
+    found = []
+    for rule in rules:
+        try:
+            if rule.id in asked or rule.may_be_sure(file):
+                found.append(rule)
+        except Exception as error:
+            if failed is None:
+                raise
+            failed.append((rule, error))
+    return found
 
 
 def applies(rule: Rule, facts: ProjectFacts) -> bool:

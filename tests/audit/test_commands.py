@@ -310,3 +310,43 @@ def test_options_of_every_key_of_a_table(
         files["train.py"] = code.replace("return dict(lr=1, threads=0)", "return None")
     found = row(audited, files, "workers")
     assert (found.state, said in found.detail) == (state, True), found
+
+
+KINDS = """\
+import argparse
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+
+def kind_of(args):
+    if args.plain:
+        kind = "none"
+    elif args.data in ("books", "news"):
+        kind = "text"
+    else:
+        kind = "image"
+    return kind
+
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--data", default="books")
+parser.add_argument("--plain", action="store_true")
+args = parser.parse_args()
+net = nn.Linear(8, 8).cuda()
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+for x in DataLoader(range(8)):
+    with torch.autocast("cuda", enabled=kind_of(args) == "text"):
+        loss = net(x.cuda()).sum()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def test_a_call_whose_answer_differs_between_commands_names_the_option(audited: Auditor) -> None:
+    """Not the call, which says nothing to a reader."""
+    commands = "python train.py --data news\npython train.py --data birds"
+    files = {"train.py": KINDS, "README.md": f"# Start\n```\n{commands}\n```\n"}
+    found = row(audited, files, "precision")
+    assert found.state is UNKNOWN and ": `--data` differs between 2 commands" in found.detail, found

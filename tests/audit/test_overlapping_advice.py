@@ -13,7 +13,7 @@ from ptopt.audit.advice import ADVICE
 from ptopt.audit.plan import how_to_read, plan
 from ptopt.audit.values import Audit, Gap, Level, Place, State
 from ptopt.audit.weigh import each_once, weighed
-from ptopt.findings import Impact
+from ptopt.findings import Impact, Severity
 from ptopt.report.audit import render
 from tests.audit.conftest import Auditor
 
@@ -193,9 +193,73 @@ def test_a_step_of_the_plan_stands_once_and_says_where(audited: Auditor) -> None
 def test_code_that_no_listed_script_runs_is_run_on_no_step_of_one(audited: Auditor) -> None:
     audit = audited(repository())
     (found,) = (each.finding for each in audit.findings if each.finding.name == "attention-by-hand")
-    for path, reason in (("net.py", "on every step"), ("serve.py", "on every call, by no listed script")):
-        placed = dataclasses.replace(found, path=path, features=(("often:step", 1.0),))
+    trains = (("often:step", 1.0), ("often:in training", 1.0))
+    for path, features, reason in (
+        ("net.py", trains, "on every step"),
+        ("net.py", trains[:1], "on each call"),
+        ("serve.py", trains, "on each call; no listed script is known to run it"),
+        ("serve.py", (*trains, ("in a loop", 1.0)), "on every step; no listed script is known to run it"),
+    ):
+        placed = dataclasses.replace(found, path=path, features=features)
         assert weighed(placed, 0.0, audit.entries).reason == reason
+
+
+FORWARDS = """\
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+
+class Net(nn.Module):
+    def __init__(self, slow=False):
+        super().__init__()
+        self.slow = slow
+
+    def forward(self, x):
+        if self.slow:
+            return self.other(x)
+        return self.used(x)
+
+    def used(self, x):
+        return x * torch.arange(x.shape[0]).to(x.device)
+
+    def other(self, x):
+        return x * torch.arange(x.shape[0]).to(x.device)
+
+    def encode(self, x):
+        return self.unused(x)
+
+    def unused(self, x):
+        return x * torch.arange(x.shape[0]).to(x.device)
+
+
+net = Net()
+for x in DataLoader(rows):
+    loss = net(x.cuda()).mean()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def test_how_often_code_runs_is_said_as_far_as_it_is_known(audited: Auditor) -> None:
+    """What options keep from running, and methods that nothing calls, stand in a file that the script runs."""
+    audit = audited({"train.py": FORWARDS})
+    (found, *_) = (each.finding for each in audit.findings)
+    features = (("often:step", 1.0), ("often:in training", 1.0), ("often by:callers", 1.0))
+    reasons = []
+    for name in ("used", "other", "unused"):
+        line = FORWARDS.splitlines().index(f"    def {name}(self, x):") + 2
+        placed = dataclasses.replace(
+            found,
+            name="factory-then-move",
+            span=dataclasses.replace(found.span, start=line, end=line),
+            symbol=f"Net.{name}",
+            severity=Severity.MEDIUM,
+            features=features,
+        )
+        reasons.append(weighed(placed, 0.0, audit.entries).reason)
+    seldom = "on each call; no listed script is known to run it"
+    assert reasons == ["on every step", seldom, seldom]
 
 
 def test_a_rule_whose_fix_is_not_everywhere_is_one_step_with_the_command(audited: Auditor) -> None:
@@ -269,7 +333,7 @@ def test_of_ranges_that_overlap_those_of_the_plan_are_named() -> None:
     (share,) = notes("pin_memory", "compile")
     assert share.startswith("A factor holds for the part")
     assert notes("tf32", "pin_memory", "compile")[0].startswith(
-        "Ranges that speed up the same part of a step overlap: Tf32 and Compile both shorten the forward"
+        "Gains on the same part of a step overlap: Tf32 and Compile both shorten the forward"
     )
     assert ": Precision, Tf32 and Compile all shorten" in notes("precision", "tf32", "compile", "compile")[0]
 

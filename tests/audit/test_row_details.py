@@ -490,3 +490,91 @@ def test_attention_whose_softmax_is_a_layer_is_seen(audited: Auditor) -> None:
         "net.py": "import torch\nfrom torch import nn\n" + net,
     }
     assert row(audited, "attention", files).detail == "computed by separate products and softmax in `forward`"
+
+
+STATE = """\
+import os
+
+distributed = False
+
+
+def start():
+    global distributed
+    distributed = int(os.environ.get("WORLD_SIZE", 1)) > 1
+"""
+PARALLEL = """\
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader
+import state
+
+state.start()
+net = nn.Linear(8, 8).cuda()
+if state.distributed:
+    net = DistributedDataParallel(net)
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+for x in DataLoader(range(8)):
+    net(x.cuda()).sum().backward()
+    optimizer.step()
+"""
+
+
+def test_a_variable_that_a_function_sets_does_not_keep_its_first_value(audited: Auditor) -> None:
+    started = row(audited, "distributed", {"train.py": PARALLEL, "state.py": STATE})
+    assert started.state is State.ON and "when several processes are started" in started.detail, started
+    never = PARALLEL.replace("state.start()\n", "")
+    assert row(audited, "distributed", {"train.py": never, "state.py": STATE}).state is State.OFF
+
+
+BOTH_WAYS = """\
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+
+class Loader(DataLoader):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+
+
+class Solver:
+    def __init__(self, net, train, val):
+        self.net, self.train_loader, self.val_loader = net, train, val
+        self.optimizer = torch.optim.SGD(net.parameters(), 0.1)
+
+    def run(self):
+        for epoch in range(10):
+            self.net.train()
+            self.epoch()
+            self.net.eval()
+            self.epoch(validate=True)
+
+    def epoch(self, validate=False):
+        loader = self.val_loader if validate else self.train_loader
+        for i, x in enumerate(loader):
+            loss = self.net(x.cuda()).sum()
+            if not validate:
+                loss.backward()
+                self.optimizer.step()
+                if i % 1e3 == 0:
+                    torch.save(self.net.state_dict(), "net.pt")
+
+
+solver = Solver(nn.Linear(8, 8).cuda(), Loader(range(8), num_workers=4), Loader(range(8), num_workers=0))
+solver.run()
+"""
+
+
+def test_rows_of_a_solver_that_trains_and_validates_in_one_function(audited: Auditor) -> None:
+    files = {"train.py": BOTH_WAYS}
+    evaluation = row(audited, "evaluation", files)
+    assert evaluation.state is State.UNKNOWN and evaluation.detail.startswith("`self.net.eval()` is called")
+    frozen = {"train.py": BOTH_WAYS.replace("self.net.train()", "pass")}
+    assert row(audited, "evaluation", frozen).state is State.NOT_APPLICABLE
+    workers = row(audited, "workers", files)
+    assert workers.detail == "`num_workers` is 4 or 0; which of them was not found"
+    assert (
+        "every 1000 " in row(audited, "saving", files).detail
+        or "multiple of 1000" in row(audited, "saving", files).detail
+    )

@@ -291,6 +291,31 @@ def test_own_files_that_pre_commit_names_are_passed_over(tree: Path, monkeypatch
     assert "README.md" in run("check", "README.md").stdout
 
 
+def test_a_hook_of_pre_commit_names_what_its_configuration_takes(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody can add an option to what pre-commit runs but in `args`, and `ptopt` need not be in the shell."""
+    monkeypatch.chdir(tree)
+    monkeypatch.setenv("PRE_COMMIT", "1")
+    (tree / "broken.py").write_text("def f(:\n")
+    (tree / "notes.yaml").write_text("a: 1\n")
+    hook = ("check", "--exit-code", "--force-exclude", "ops.py", "train.py", "broken.py", "notes.yaml")
+    result = run(*hook)
+    listed = "2 files not reviewed (listed with -v in the hook's `args`)"
+    assert listed in unwrapped(result)
+    assert "1 with a safe fix (applied by the hook `ptopt-fix`)" in unwrapped(result)
+    assert "`ptopt fix" not in result.stdout + result.stderr
+    few = unwrapped(run(*hook, "--budget", "1"))
+    assert "--budget=2 in the hook's `args` shows them in full" in few
+    hidden = ("check", "--force-exclude", "ops.py", "--min-confidence", "0.99")
+    assert "--min-confidence=0 in the hook's `args` shows" in unwrapped(run(*hidden))
+    assert "--min-confidence=0 in the hook's `args` shows" in unwrapped(run(*hidden, "-v"))
+    fixed = run("fix", "--force-exclude", "ops.py", "train.py", "--min-confidence", "0.99").stdout
+    assert "left out (`--min-confidence=0` in the hook's `args`), see the hook `ptopt-check`." in fixed
+    monkeypatch.delenv("PRE_COMMIT")
+    assert "2 files not reviewed (listed with -v)" in unwrapped(run(*hook))
+
+
 def test_explain_says_where_to_read_on(tree: Path) -> None:
     text = unwrapped(run("check", tree / "ops.py", "--explain"))
     assert "docs/ranking.md" in text and "`ptopt explain PTO407`" in text

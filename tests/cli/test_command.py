@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -166,3 +167,13 @@ def test_sentences_fit_the_terminal_and_are_one_line_for_a_program(
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) > 3 and all(len(line) <= 80 or "long/long" in line for line in lines)
     assert any("`ptopt check --budget 3 FILE`" in line for line in lines)
+
+
+def test_help_breaks_no_line_within_an_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for name in ("check", "review", "fix", "audit", "profile", "prove", "explain", "config", "rules"):
+        text = run(name, "--help").stdout
+        assert not [line for line in text.splitlines() if re.search(r"--[\w-]+-$", line)]
+        assert "\u2011" not in text
+    assert "--model-server serves" in run("check", "--help").stdout
+    assert "..." not in run("config", "--help").stdout.partition("Commands:")[2]

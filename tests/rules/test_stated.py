@@ -11,7 +11,7 @@ import pytest
 from ptopt.ranker.model import shipped_ranker
 from ptopt.rules import rules
 from ptopt.rules.base import SURE, Rule
-from ptopt.rules.engine import Hit, Prefilter, may_be_sure, run, states
+from ptopt.rules.engine import Hit, Prefilter, run, states, that_may_be_sure
 from ptopt.rules.examples import as_change, as_file
 from ptopt.source.file import SourceFile
 
@@ -53,7 +53,9 @@ def test_a_rule_is_run_wherever_it_is_sure(rule: Rule) -> None:
     for file, hits in _hits(rule):
         if any(hit.problem.confidence > SURE for hit in hits):
             assert Prefilter([rule], LEAST)(file.data) == [rule]
-            assert may_be_sure(rule, file)
+            assert that_may_be_sure([rule], file) == [rule]
+        else:
+            that_may_be_sure([rule], file)  # raises where the answer fails
 
 
 def test_rules_are_left_out_by_what_they_state() -> None:

@@ -347,7 +347,7 @@ def _decided(setup: Setup, key: str, title: str, values: list[Value], shown: str
         return Measure(key, title, State.ON, f"{shown} is {_shown(on[0])}{_note(on[0])}", places)
     unknown = next((v for v in values if not v.known), None)
     if unknown is not None:
-        return Measure(key, title, State.UNKNOWN, f"{shown}: {unknown.note}", places)
+        return Measure(key, title, State.UNKNOWN, _not_known(shown, unknown), places)
     return Measure(key, title, State.OFF, f"{shown} is on for {len(on)} of {len(values)} loaders", places)
 
 
@@ -362,6 +362,15 @@ def _without(setup: Setup, key: str, title: str) -> Measure:
 
 def _shown(value: Value) -> str:
     return " or ".join([*dict.fromkeys(map(str, value.choices))][:4]) if value.choices else str(value.value)
+
+
+def _not_known(shown: str, value: Value) -> str:
+    """Its note says why, but for one that only names it again."""
+    if value.note != shown:
+        return f"{shown}: {value.note}"
+    if value.choices:
+        return f"{shown} is {_shown(value)}; which of them was not found"
+    return f"what {shown} is was not found"
 
 
 def _note(value: Value) -> str:

@@ -11,7 +11,7 @@ from ptopt.audit.arguments import TrainerArguments
 from ptopt.audit.calling import callers
 from ptopt.audit.known import Value
 from ptopt.audit.modules import Module, text_of
-from ptopt.audit.setup import Setup
+from ptopt.audit.setup import Setup, open_condition
 from ptopt.audit.values import Measure, Place, State
 from ptopt.source.index import FUNCTIONS, FunctionNode
 
@@ -53,7 +53,9 @@ def padding(setup: Setup) -> Measure:
             f"`packing` is off{_note(value)}: batches are padded to their longest",
             _place(value),
         )
-    doubted: dict[Place, str] = {}  # places that may not run, each with the condition
+    doubted: dict[
+        Place, str
+    ] = {}  # places that may not run, each with the condition as `open_condition` has it
     keywords = _padding_keywords(setup)
     packed = _with_those_that_run(setup, _packers(setup), keywords[_Batches.PACKED], doubted)
     if packed:
@@ -155,7 +157,7 @@ def _with_those_that_run(
             continue
         place = setup.place(module, keyword.value)
         if runs.truth is None:
-            doubted[place] = runs.note
+            doubted[place] = open_condition(runs)
         else:
             sure += 1
         found.append(place)
@@ -166,7 +168,7 @@ def _decided(state: State, detail: str, places: list[Place], doubted: Mapping[Pl
     """What the places say; unknown where none of them surely runs."""
     sure = [place for place in places if place not in doubted]
     if not sure:
-        state, detail = State.UNKNOWN, f"{detail}, if {doubted[places[0]]}"
+        state, detail = State.UNKNOWN, f"{detail}{doubted[places[0]]}"
     return Measure("padding", "Padding and packing", state, detail, tuple(sure or places)[:_LISTED])
 
 

@@ -101,10 +101,29 @@ def evaluation(setup: Setup) -> Measure:
         )
     if setup.blind_model:
         return Measure(key, title, State.UNKNOWN, f"no evaluation seen; {setup.blind_model}")
+    if not in_steps and (switched := _switched_to_evaluation(setup)):
+        detail = f"`{text_of(switched[0][1])}` is called; what runs then is not told apart from the steps"
+        return Measure(key, title, State.UNKNOWN, detail, tuple(setup.place(*each) for each in switched)[:4])
     where = "beside the steps, parts of which run without a graph" if in_steps else "in the code that runs"
     return setup.not_applicable(
         key, title, f"no evaluation seen {where}" if in_steps else f"no evaluation {where}"
     )
+
+
+def _switched_to_evaluation(setup: Setup) -> list[tuple[Module, ast.Call]]:
+    """`net.eval()` of a network that `net.train()` takes back: one function trains and evaluates, by a parameter."""
+
+    def switches(name: str) -> dict[str, tuple[Module, ast.Call]]:
+        return {
+            text_of(call.func.value): (module, call)
+            for module, call in setup.calls(name)
+            if isinstance(call.func, ast.Attribute)
+            and not call.args
+            and setup.runs(module, call).truth is not False
+        }
+
+    trained = switches("train")
+    return [site for receiver, site in switches("eval").items() if receiver in trained]
 
 
 def _turned_off_at(setup: Setup, module: Module, function: FunctionNode) -> Place:

@@ -107,7 +107,8 @@ def not_reviewed(audit: Audit) -> str:
     if not audit.not_reviewed:
         return ""
     reasons = Counter(item.reason.partition(":")[0] for item in audit.not_reviewed).most_common(2)
-    named = ", ".join(f"{reason}: {number:,}" for reason, number in reasons)
+    several = len(reasons) > 1
+    named = ", ".join(f"{reason}: {number:,}" if several else reason for reason, number in reasons)
     return f"{count(len(audit.not_reviewed), 'file')} not reviewed for findings ({named})"
 
 

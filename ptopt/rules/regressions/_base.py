@@ -130,6 +130,14 @@ class Loss:
         written = " ".join(self.file.source(argument).split())
         return re.search(rf"(?<![\w.]){re.escape(written)}(?![\w.])", taken_out) is not None
 
+    def stood(self, call: ast.Call) -> bool:
+        """Was the call there before the change, which may have written its first line anew?"""
+        number = call.func.end_lineno or call.lineno
+        if number not in self.change.added:
+            return True
+        head = self.file.line(number).encode()[: call.func.end_col_offset].decode().strip()
+        return any(text.strip().startswith(f"{head}(") for _, text in self.change.removed)
+
     def survives(self, measure: re.Pattern[str], work: re.Pattern[str]) -> bool:
         """Is what stood with the measure still there: the rest of its line, most of the lines around it, or its call?"""
         if self.rewritten(measure) is not None:
@@ -284,14 +292,15 @@ class Regression(Rule):
         still = self.still or self.measure
         if not self.concerns(change) or file.is_notebook:
             return
-        if any(
-            still.search(code) or self.measure.search(code)
-            for code in (_code(file.line(number)) for number in change.added if number <= _lines(file))
-        ):
+        written = self._written(file, change)
+        if None in written:
             return
+        others = [call for call in written if call is not None]
         seen: set[FunctionNode | None] = set()
         for wide in _losses(self.measure, file, change):
             loss = self.narrowed(wide)
+            if others and not self._is_of_others(wide, others):
+                continue
             if loss.function in seen or still.search(loss.measures) or not self.work.search(loss.place):
                 continue
             if loss.function is None and len(loss.neighbours) > _NEIGHBOURS:
@@ -310,6 +319,41 @@ class Regression(Rule):
                 facts={"lines_added": float(len(loss.added)), "lines_removed": float(len(change.removed))},
                 shown=self.is_shown(loss),
             )
+
+    def _written(self, file: SourceFile, change: ChangedFile) -> list[ast.Call | None]:
+        """Each time that the change writes the measure: the call that does the work and has it, None where that is not all."""
+        found: list[ast.Call | None] = []
+        for number in change.added:
+            code = _code(file.line(number)) if number <= _lines(file) else ""
+            for pattern in {self.still or self.measure, self.measure}:
+                for match in pattern.finditer(code):
+                    call = _call_at(number, len(code[: match.start()].encode()), file)
+                    works = call is not None and self.work.search(f"{file.source(call.func)}(")
+                    found.append(call if works else None)
+                    if not works:
+                        return found
+        return found
+
+    def _is_of_others(self, loss: Loss, calls: list[ast.Call]) -> bool:
+        """Does the call that lost the measure still work on the same, and each of those that got it on something else?
+
+        Else it may have been moved. A call in another function counts as another one if it was there before, too.
+        """
+        own = loss.rewritten(self.measure) or loss.brackets(self.measure)
+        if not isinstance(own, ast.Call) or has_unpacking(own):
+            return False
+        subject, file = _first_argument(own), loss.file
+        if subject is None or not loss.kept(subject) or not self.work.search(f"{file.source(own.func)}("):
+            return False
+        for call in calls:
+            of_call = _first_argument(call)
+            if call is own or of_call is None:
+                return False
+            alike = file.source(of_call) == file.source(subject)
+            apart = file.index.function_of(call) is not loss.function and loss.stood(call)
+            if alike and not apart:
+                return False
+        return True
 
     def narrowed(self, loss: Loss) -> Loss:
         """The part of the place that the measure was about: its call, unless a rule knows better."""
@@ -334,6 +378,25 @@ class Regression(Rule):
     def is_loss(self, loss: Loss) -> bool:
         """What else must hold; nothing, unless a rule says so."""
         return True
+
+
+def _call_at(line: int, column: int, file: SourceFile) -> ast.Call | None:
+    """The innermost call with the place, in bytes, in its brackets."""
+    around = [
+        call
+        for call in file.index.of_type(ast.Call)
+        if isinstance(call, ast.Call)
+        and ((call.func.end_lineno or 0), (call.func.end_col_offset or 0)) <= (line, column)
+        and (line, column) < ((call.end_lineno or 0), (call.end_col_offset or 0))
+    ]
+    return max(around, key=lambda call: (call.func.end_lineno, call.func.end_col_offset), default=None)
+
+
+def _first_argument(call: ast.Call) -> ast.expr | None:
+    """What it works on: `dataset` of `DataLoader(dataset)` and `DataLoader(dataset=dataset)`."""
+    if call.args:
+        return None if isinstance(call.args[0], ast.Starred) else call.args[0]
+    return call.keywords[0].value if call.keywords and call.keywords[0].arg else None
 
 
 def _losses(measure: re.Pattern[str], file: SourceFile, change: ChangedFile) -> Iterator[Loss]:

@@ -75,6 +75,22 @@ class WorkersRemoved(Regression):
             # - return create_loader([train, val], num_workers=[4, 4])
             return create_loader([train, val], num_workers=[0, 0])
         """,
+        """
+        def loaders(dataset, small):
+            # - loader = DataLoader(dataset, batch_size=64, num_workers=8)
+            if small:
+                loader = DataLoader(dataset, batch_size=64, num_workers=0)
+            else:
+                loader = DataLoader(dataset, batch_size=64, num_workers=8, persistent_workers=True)
+            return loader
+        """,
+        """
+        def loaders(train, sample):
+            # - loader = DataLoader(train, batch_size=64, num_workers=8)
+            loader = DataLoader(sample, batch_size=64)
+            every = DataLoader(train, batch_size=64, num_workers=8, shuffle=True)
+            return loader, every
+        """,
     )
     INVALID = (
         Invalid(
@@ -130,6 +146,31 @@ class WorkersRemoved(Regression):
                     # - "pin_memory": True,
                 }  # !
                 return DataLoader(dataset, **options)
+            """
+        ),
+        Invalid(
+            """
+            def loaders(train, val):
+                # - train_loader = DataLoader(train, batch_size=64, num_workers=8)
+                train_loader = DataLoader(train, batch_size=64, num_workers=0)  # !
+                # - val_loader = DataLoader(val, batch_size=64)
+                val_loader = DataLoader(val, batch_size=64, num_workers=4)
+                return train_loader, val_loader
+            """
+        ),
+        Invalid(
+            """
+            def train_loader(dataset):
+                return DataLoader(
+                    dataset,
+                    # - num_workers=8,
+                    shuffle=True,  # !
+                )
+
+
+            def val_loader(dataset):
+                # - return DataLoader(dataset, batch_size=64)
+                return DataLoader(dataset, batch_size=64, num_workers=4)
             """
         ),
     )
