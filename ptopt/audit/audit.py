@@ -17,6 +17,7 @@ from ptopt.audit.entries import (
     MOST_CANDIDATES,
     Start,
     candidates,
+    left_to_options,
     main_line,
     only_uses,
     starts_something,
@@ -52,6 +53,7 @@ _ON_DEVICE = ("device-move-in-dataset",)
 _NEEDS_HOST_DATA = frozenset({"workers", "pin_memory", "persistent_workers", "prefetch"})
 MOST_ENTRIES = 30
 ENTRY_WORK = 6_000_000  # visited nodes, of one script
+_MOST_COMMANDS = 8  # of one script, that are tried each by itself
 AUDIT_WORK = 60_000_000  # of all scripts
 _LISTED = 12
 
@@ -167,13 +169,18 @@ def entry_points(
             try:
                 configured = Configured(configurations, path, composed(configurations, module), read)
                 live = Live(modules, module, summaries, configured.targets)
-                start = training_start(live)
+                commands = of_script(started, path, modules.files)
+                by_default = Evaluator(live, live.once(Options))
+                start = training_start(live, by_default)
+                if start is None and (option := left_to_options(live, by_default)):
+                    start, commands = _by_commands(live, commands, configured)
+                    if start is None:
+                        lost.append(f"{path}: it trains where an option says so, and not by the {option}")
                 if start is None or only_uses(path, start):
                     pass
                 elif start[0] == "PyTorch" and fits_tensors(live):
                     lost.append(f"{path}: it fits tensors by their gradients, and trains no network")
                 else:
-                    commands = of_script(started, path, modules.files)
                     entries.append(_entry(live, start, facts.of(path, commands), commands, configured))
             except (WorkLimitError, RecursionError):
                 lost.append(f"{path}: {TOO_MUCH_WORK}")
@@ -187,6 +194,18 @@ def entry_points(
     if len(looked_at) == MOST_CANDIDATES:
         lost.append(f"only the {MOST_CANDIDATES} scripts that look most like a training were looked at")
     return tuple(entries), lost
+
+
+def _by_commands(
+    live: Live, commands: tuple[Launch, ...], configured: Configured
+) -> tuple[Start | None, tuple[Launch, ...]]:
+    """Of a script that trains only where an option says so: what trains by a command of the repository, and those that train."""
+    found: list[tuple[Launch, Start]] = []
+    for command in [each for each in commands if not each.evaluates][:_MOST_COMMANDS]:
+        start = training_start(live, _evaluator(live, (command,), configured))
+        if start is not None:
+            found.append((command, start))
+    return (found[0][1] if found else None), tuple(command for command, _ in found)
 
 
 def _without_bare(entries: list[EntryPoint], started: Mapping[str, list[Launch]]) -> list[EntryPoint]:

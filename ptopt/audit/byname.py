@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from ptopt.audit.configured import Setting
 from ptopt.audit.modules import Module, Modules, dotted_name, path_is_package, text_of
+from ptopt.audit.offered import offered
 from ptopt.audit.reach import Reach
 from ptopt.audit.registries import Registered, Table, asked
 from ptopt.audit.summaries import DYNAMIC, Site, Summaries, Summary, automain
@@ -49,6 +50,11 @@ class ByName(Reach):
         self._read(self.start)
         if (main := automain(self.start.file.tree)) is not None:
             self._run(self.start, main)
+        self._follow_all()
+        for function, site in offered(self.start):
+            if isinstance(owner := self.start.file.index.parent(function), ast.ClassDef):
+                self._reach(self.start, owner, (self.start, site))
+            self._reach(self.start, function, (self.start, site))
         self._follow_all()
         self._reach_registered()
         self._reach_tables()

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import PurePosixPath
 from typing import Any, TypeVar
 
+from ptopt.audit.oldpython import parse_old
 from ptopt.project.facts import NO_FACTS, ProjectFacts
 from ptopt.project.pins import Pin
 from ptopt.project.removed import bounds, imported
@@ -174,7 +175,7 @@ class Modules:
             self.unread[path] = f"larger than {MOST_BYTES // 1_000_000} MB"
             return None
         try:
-            return Module(SourceFile.parse(path, data, self.facts))
+            return Module(SourceFile(path, parse_old(path, data), self.facts))
         except ParseError as error:
             self.unread[path] = str(error)
             return None
