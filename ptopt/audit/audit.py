@@ -19,6 +19,7 @@ from ptopt.audit.entries import (
     candidates,
     left_to_options,
     main_line,
+    may_train,
     only_uses,
     starts_something,
     training_start,
@@ -148,6 +149,7 @@ def entry_points(
     summaries = Summaries(modules)
     entries: list[EntryPoint] = []
     lost: list[str] = []
+    missed: list[str] = []  # scripts that may train, for where none is found that does
     looked_at = candidates(modules, scripts)
     read: Read = {}
     more = late = 0
@@ -155,7 +157,7 @@ def entry_points(
     for path in looked_at:
         module = modules.parse(path)
         if module is None:
-            lost.append(f"{path}: {modules.unread[path]}")
+            lost.append(f"{path}: {_why_unread(files[path], modules.unread[path])}")
             continue
         if not starts_something(module) and path not in scripts:
             continue
@@ -175,8 +177,10 @@ def entry_points(
                 if start is None and (option := left_to_options(live, by_default)):
                     start, commands = _by_commands(live, commands, configured)
                     if start is None:
-                        lost.append(f"{path}: it trains where an option says so, and not by the {option}")
-                if start is None or only_uses(path, start):
+                        missed.append(f"{path}: it trains where an option says so, and not by the {option}")
+                elif start is None and (reason := may_train(live)):
+                    missed.append(f"{path}: {reason}")
+                if start is None or only_uses(live, start):
                     pass
                 elif start[0] == "PyTorch" and fits_tensors(live):
                     lost.append(f"{path}: it fits tensors by their gradients, and trains no network")
@@ -187,6 +191,8 @@ def entry_points(
         left -= account.spent
     entries, trials = without_trials(_without_bare(entries, started))
     lost += trials
+    if not entries:
+        lost += missed[:_LISTED]
     if more:
         lost.append(f"{more} more scripts: the first {MOST_ENTRIES} that train were judged")
     if late:
@@ -194,6 +200,14 @@ def entry_points(
     if len(looked_at) == MOST_CANDIDATES:
         lost.append(f"only the {MOST_CANDIDATES} scripts that look most like a training were looked at")
     return tuple(entries), lost
+
+
+def _why_unread(data: bytes, reason: str) -> str:
+    """Why a script was not read; of one with a training loop that this is lost."""
+    if b".backward(" not in data:
+        return reason
+    advice = "; convert it, as with `2to3`, and audit again" if reason.startswith("not Python 3") else ""
+    return f"it looks like a training, and was not read: {reason}{advice}"
 
 
 def _by_commands(
@@ -234,9 +248,10 @@ def _entry(
     bounds = tuple(modules.bounds(live.start, live.read))
     facts = facts.capped(bounds)
     evaluator = _evaluator(live, commands, configured)
-    if evaluator.runs(call, module).differs:
+    runs = evaluator.runs(call, module)
+    if runs.differs or runs.truth is False:
         trains = tuple(c for c in commands if not _starts_other_work(live, start, c, configured))
-        if trains and len(trains) < len(commands):
+        if (trains or runs.truth is False) and len(trains) < len(commands):
             commands = trains
             evaluator = _evaluator(live, commands, configured)
     if framework == "PyTorch" and handed_to_deepspeed(live, evaluator):

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from ptopt.audit.evaluate import DEFAULT_OF, Evaluator
 from ptopt.audit.live import Live
-from ptopt.audit.modules import Module, Modules, dotted_name, text_of
+from ptopt.audit.modules import Module, Modules, dotted_name, qualified, text_of
 from ptopt.audit.offered import is_offered
 from ptopt.audit.options import Options
 from ptopt.audit.summaries import automain
@@ -31,6 +31,22 @@ _MAIN = re.compile(
 _USES = re.compile(
     r"(^|_)(infer|inference|test|demo|predict|sample|export|eval|evaluate|convert|conversion|generate|extract|preprocess|unwrap|merge|"
     r"upload|download)(_|$)"
+)
+_SAYS_TRAINING = re.compile(r"(^|[_ ])(pre)?train")
+# Their trainers and learners have no step of torch.
+_NO_NETWORKS = frozenset(
+    {
+        "torch",
+        "sklearn",
+        "xgboost",
+        "lightgbm",
+        "catboost",
+        "tensorflow",
+        "jax",
+        "tokenizers",
+        "sentencepiece",
+        "gensim",
+    }
 )
 _MOST_CHANGES = 3  # of one variable
 _MOST_LOOPS = 12  # backward calls that are looked at
@@ -79,9 +95,46 @@ def _unlikely(path: str) -> int:
     return 2 * (path_kind(path) is not None) + (not likely) + 4 * is_notebook(path)
 
 
-def only_uses(path: str, start: Start) -> bool:
-    """Is the script named like one that does not train, and does the training stand elsewhere?"""
-    return start[1].path != path and _is_named_for_use(path)
+def only_uses(live: Live, start: Start) -> bool:
+    """Is the script named like one that does not train, and does the training stand elsewhere, where its own code does not call it?"""
+    path = live.start.path
+    return start[1].path != path and _is_named_for_use(path) and not _calls_training(live, start)
+
+
+def _calls_training(live: Live, start: Start) -> bool:
+    """`step.train_cam.run(args)` of a script `run_sample.py`: it calls the very function, which says that it trains."""
+    _, module, call = start
+    function = live.outermost(module, call)
+    if function is None or isinstance(module.file.index.parent(function), ast.ClassDef):
+        return False
+    if not _SAYS_TRAINING.search(f"{module.path.rpartition('/')[2]} {function.name}".lower()):
+        return False
+    for other, site in live.sites.get(function):
+        parent = other.file.index.parent(site)
+        if other is live.start and isinstance(parent, ast.Call) and parent.func is site:
+            return True
+    return False
+
+
+def may_train(live: Live) -> str:
+    """Of a script in which no training was found: why one may have been missed; "" where nothing says so."""
+    for module, call in live.calls_of(_STARTS - {"run"}):
+        receiver = call.func.value if isinstance(call.func, ast.Attribute) else None
+        made = _bound_call(module, receiver) if receiver is not None else None
+        made = receiver if isinstance(receiver, ast.Call) else made
+        origin = module.imported.get(dotted_name(made.func).partition(".")[0]) if made is not None else None
+        if made is None or origin is None or origin[0]:
+            continue
+        package, _, cls = qualified(module, made.func).partition(".")
+        known = package in _FOREIGN or package in _NO_NETWORKS or live.modules.is_ours(package, module.path)
+        if not known and _FOREIGN_TRAINER.search(cls):
+            return f"`{cls.rpartition('.')[2]}` of {package} may train, which ptopt does not know"
+    named = _TRAINING_NAME.search(live.start.path.rpartition("/")[2].lower())
+    if live.dynamic and named and "torch" in live.packages():
+        module, node = live.dynamic[0]
+        line = module.file.head_line(getattr(node, "lineno", 1))
+        return f"no training in what was followed, but code is found by name at {module.path}:{line}"
+    return ""
 
 
 def _is_named_for_use(path: str) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import re
 
+from ptopt.project.pins import Pin
 from ptopt.source.decode import Parsed, decode_python, parse_python
 from ptopt.syntax import ParseError, parse_text
 
@@ -15,20 +16,26 @@ _ASYNC = re.compile(r"\basync(?=\s*=(?!=))")  # a keyword since Python 3.7
 _STAND_IN = "a5ync"  # of the same length, so that columns stay
 _COPIES = frozenset({"cuda", "to", "copy_", "type"})
 _TABS = re.compile(r"^[ ]*\t[ \t]*", re.M)
+_OF_PYTHON_36, _OF_PYTHON_2 = "1.10.2", "1.4.0"  # the newest torch
 _TAB = 8  # columns, in Python 2
 
 
-def parse_old(path: str, data: bytes) -> Parsed:
-    """As `parse_python`, also of such files. Raises the ParseError of that where this does not help."""
+def parse_old(path: str, data: bytes) -> tuple[Parsed, Pin | None]:
+    """As `parse_python`, also of such files: of these with the newest torch that there is for their Python.
+
+    Raises the ParseError of `parse_python` where this does not help.
+    """
     try:
-        return parse_python(path, data)
+        return parse_python(path, data), None
     except ParseError as error:
         if not error.syntax or not path.endswith(".py"):
             raise
-        parsed = _repaired(data, "tabs" in error.reason)
+        mixes_tabs = "tabs" in error.reason
+        parsed = _repaired(data, mixes_tabs)
         if parsed is None:
             raise
-        return parsed
+        what, last = ("Python 2", _OF_PYTHON_2) if mixes_tabs else ("Python 3.6 for `async=`", _OF_PYTHON_36)
+        return parsed, Pin("torch", f"<={last}", False, path, error.line or 1, python=what)
 
 
 def _repaired(data: bytes, mixes_tabs: bool) -> Parsed | None:
