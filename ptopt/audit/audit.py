@@ -170,7 +170,7 @@ def entry_points(
         with limited(min(ENTRY_WORK, left)) as account:
             try:
                 configured = Configured(configurations, path, composed(configurations, module), read)
-                live = Live(modules, module, summaries, configured.targets)
+                live = Live(modules, module, summaries, configured.targets, configured.classes)
                 commands = of_script(started, path, modules.files)
                 by_default = Evaluator(live, live.once(Options))
                 start = training_start(live, by_default)

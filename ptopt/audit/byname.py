@@ -36,9 +36,10 @@ class ByName(Reach):
     """What is reached from a script by its names, and by those that stand in strings."""
 
     def __init__(
-        self, modules: Modules, start: Module, summaries: Summaries, targets: Sequence[Setting]
-    ) -> None:
+        self, modules: Modules, start: Module, summaries: Summaries, targets: Sequence[Setting], classes: Sequence[str]
+    ) -> None:  # fmt: skip
         super().__init__(modules, start, summaries)
+        self._classes = classes  # what the configurations name that may be classes
         self.targets = targets  # what the configurations tell a registry to make
         self.dynamic: list[Site] = []  # calls that find code by a name in a string
         # definitions that decorators put into tables, and where they are taken from these
@@ -263,6 +264,7 @@ class ByName(Reach):
             known = bool(self.targets)
             names = [str(target.value) for target in self.targets]
             names += [name for other in list(self.read.values()) for name in other.file.once(_targets_of)]
+            names += self._classes if last_name(call.func) == "import_module" else ()
         for full in names:
             name, _, last = full.rpartition(".")
             while name:
