@@ -251,7 +251,7 @@ def _entry(
     runs = evaluator.runs(call, module)
     if runs.differs or runs.truth is False:
         trains = tuple(c for c in commands if not _starts_other_work(live, start, c, configured))
-        if (trains or runs.truth is False) and len(trains) < len(commands):
+        if trains and len(trains) < len(commands):
             commands = trains
             evaluator = _evaluator(live, commands, configured)
     if framework == "PyTorch" and handed_to_deepspeed(live, evaluator):

@@ -75,10 +75,7 @@ def one_of(values: list[Value], note: str, place: Place | None) -> Value:
     if all(v.known and v.value == first.value and type(v.value) is type(first.value) for v in values):
         return first
     every = [(v.value,) if v.known else v.choices for v in values]
-    # What commands disagree on is not what several calls give: of those each one runs.
-    passed = tuple(
-        c for v, found in zip(values, every, strict=True) if not v.differs for c in (found or v.passed)
-    )
+    passed = tuple(c for v, found in zip(values, every, strict=True) for c in (found or v.passed))
     unknown = next((v for v in values if not v.known), None)
     base = unknown if unknown is not None else Value(False, note=note, place=place)
     return replace(

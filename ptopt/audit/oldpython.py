@@ -16,7 +16,7 @@ _ASYNC = re.compile(r"\basync(?=\s*=(?!=))")  # a keyword since Python 3.7
 _STAND_IN = "a5ync"  # of the same length, so that columns stay
 _COPIES = frozenset({"cuda", "to", "copy_", "type"})
 _TABS = re.compile(r"^[ ]*\t[ \t]*", re.M)
-_OF_PYTHON_36, _OF_PYTHON_2 = "1.10.2", "1.4.0"  # the newest torch
+_NEWEST = "1.10.2"  # torch for Python 3.6
 _TAB = 8  # columns, in Python 2
 
 
@@ -34,8 +34,10 @@ def parse_old(path: str, data: bytes) -> tuple[Parsed, Pin | None]:
         parsed = _repaired(data, mixes_tabs)
         if parsed is None:
             raise
-        what, last = ("Python 2", _OF_PYTHON_2) if mixes_tabs else ("Python 3.6 for `async=`", _OF_PYTHON_36)
-        return parsed, Pin("torch", f"<={last}", False, path, error.line or 1, python=what)
+        if mixes_tabs:
+            return parsed, None  # a slip in a newer project may do that, too
+        pin = Pin("torch", f"<={_NEWEST}", False, path, error.line or 1, python="Python 3.6 for `async=`")
+        return parsed, pin
 
 
 def _repaired(data: bytes, mixes_tabs: bool) -> Parsed | None:
