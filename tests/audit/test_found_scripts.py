@@ -381,3 +381,21 @@ def evaluate(training=False):
 {MAIN}train()
 """
     assert row(audited({"train.py": text}), "evaluation").state is State.ON
+
+
+def test_a_wrapper_that_only_loads_a_state_trains_nothing(audited: Auditor) -> None:
+    text = f"""import torch
+
+{LOOP}
+
+def make():
+    net = torch.nn.Linear(3, 4)
+    wrapped = torch.nn.DataParallel(net)
+    wrapped.load_state_dict(torch.load("last.pt"))
+    return net
+{MAIN}model = make()
+    train()
+"""
+    used = text.replace("return net", "return wrapped")
+    assert row(audited({"train.py": text}), "distributed").detail == "one process on one device"
+    assert "DataParallel" in row(audited({"train.py": used}), "distributed").detail
