@@ -32,7 +32,7 @@ _USES = re.compile(
     r"(^|_)(infer|inference|test|demo|predict|sample|export|eval|evaluate|convert|conversion|generate|extract|preprocess|unwrap|merge|"
     r"upload|download)(_|$)"
 )
-_SAYS_TRAINING = re.compile(r"(^|[_ ])(pre)?train")
+_SAYS_TRAINING = re.compile(r"(^|[_.])(pre)?train")
 # Their trainers and learners have no step of torch.
 _NO_NETWORKS = frozenset(
     {
@@ -102,16 +102,15 @@ def only_uses(live: Live, start: Start) -> bool:
 
 
 def _calls_training(live: Live, start: Start) -> bool:
-    """`step.train_cam.run(args)` of a script `run_sample.py`: it calls the very function, which says that it trains."""
+    """`step.train_cam.run(args)` of a script `run_sample.py`: it calls the very function, and the call says that it trains."""
     _, module, call = start
     function = live.outermost(module, call)
     if function is None or isinstance(module.file.index.parent(function), ast.ClassDef):
         return False
-    if not _SAYS_TRAINING.search(f"{module.path.rpartition('/')[2]} {function.name}".lower()):
-        return False
     for other, site in live.sites.get(function):
         parent = other.file.index.parent(site)
-        if other is live.start and isinstance(parent, ast.Call) and parent.func is site:
+        called = other is live.start and isinstance(parent, ast.Call) and parent.func is site
+        if called and _SAYS_TRAINING.search(text_of(site).lower()):
             return True
     return False
 
