@@ -70,6 +70,7 @@ _FOREIGN = {
     "homura": "homura", "torchnet": "torchnet", "poutyne": "Poutyne", "unsloth": "Unsloth", "torchtune": "torchtune", "stable_baselines3": "Stable-Baselines3", "pytorch_tabular": "PyTorch Tabular",
 }  # fmt: skip
 _FOREIGN_TRAINER = re.compile(r"Trainer|Runner|[Ll]earner|Engine|YOLO|Model|SAC|PPO|DQN|from_cfg")
+_MAY_TRAIN = re.compile(r"trainer|runner|learner|engine", re.I)
 Start = tuple[str, Module, ast.Call]
 
 
@@ -126,7 +127,7 @@ def may_train(live: Live) -> str:
             continue
         package, _, cls = qualified(module, made.func).partition(".")
         known = package in _FOREIGN or package in _NO_NETWORKS or live.modules.is_ours(package, module.path)
-        if not known and _FOREIGN_TRAINER.search(cls):
+        if not known and _MAY_TRAIN.search(cls):
             return f"`{cls.rpartition('.')[2]}` of {package} may train, which ptopt does not know"
     named = _TRAINING_NAME.search(live.start.path.rpartition("/")[2].lower())
     if live.dynamic and named and "torch" in live.packages():

@@ -257,6 +257,14 @@ def test_a_library_that_is_not_known_is_named(audited: Auditor, made: str, named
     assert audit.not_judged == (said if named else ())
 
 
+def test_so_is_a_function_that_builds_a_trainer(audited: Auditor) -> None:
+    text = (
+        f"import torch\nfrom zoo.engine import build_trainer\n{MAIN}t = build_trainer(cfg)\n    t.train()\n"
+    )
+    said = ("main.py: `build_trainer` of zoo may train, which ptopt does not know",)
+    assert audited({"main.py": text}).not_judged == said
+
+
 # -- old Pythons -------------------------------------------------------------------------------------------
 
 OLD = """
