@@ -17,7 +17,9 @@ from ptopt.audit.entries import (
     MOST_CANDIDATES,
     Start,
     candidates,
+    left_to_options,
     main_line,
+    may_train,
     only_uses,
     starts_something,
     training_start,
@@ -52,6 +54,7 @@ _ON_DEVICE = ("device-move-in-dataset",)
 _NEEDS_HOST_DATA = frozenset({"workers", "pin_memory", "persistent_workers", "prefetch"})
 MOST_ENTRIES = 30
 ENTRY_WORK = 6_000_000  # visited nodes, of one script
+_MOST_COMMANDS = 8  # of one script, that are tried each by itself
 AUDIT_WORK = 60_000_000  # of all scripts
 _LISTED = 12
 
@@ -146,6 +149,7 @@ def entry_points(
     summaries = Summaries(modules)
     entries: list[EntryPoint] = []
     lost: list[str] = []
+    missed: list[str] = []  # scripts that may train, for where none is found that does
     looked_at = candidates(modules, scripts)
     read: Read = {}
     more = late = 0
@@ -153,7 +157,7 @@ def entry_points(
     for path in looked_at:
         module = modules.parse(path)
         if module is None:
-            lost.append(f"{path}: {modules.unread[path]}")
+            lost.append(f"{path}: {_why_unread(files[path], modules.unread[path])}")
             continue
         if not starts_something(module) and path not in scripts:
             continue
@@ -166,20 +170,29 @@ def entry_points(
         with limited(min(ENTRY_WORK, left)) as account:
             try:
                 configured = Configured(configurations, path, composed(configurations, module), read)
-                live = Live(modules, module, summaries, configured.targets)
-                start = training_start(live)
-                if start is None or only_uses(path, start):
+                live = Live(modules, module, summaries, configured.targets, configured.classes)
+                commands = of_script(started, path, modules.files)
+                by_default = Evaluator(live, live.once(Options))
+                start = training_start(live, by_default)
+                if start is None and (option := left_to_options(live, by_default)):
+                    start, commands = _by_commands(live, commands, configured)
+                    if start is None:
+                        missed.append(f"{path}: it trains where an option says so, and not by the {option}")
+                elif start is None and (reason := may_train(live)):
+                    missed.append(f"{path}: {reason}")
+                if start is None or only_uses(live, start):
                     pass
                 elif start[0] == "PyTorch" and fits_tensors(live):
                     lost.append(f"{path}: it fits tensors by their gradients, and trains no network")
                 else:
-                    commands = of_script(started, path, modules.files)
                     entries.append(_entry(live, start, facts.of(path, commands), commands, configured))
             except (WorkLimitError, RecursionError):
                 lost.append(f"{path}: {TOO_MUCH_WORK}")
         left -= account.spent
     entries, trials = without_trials(_without_bare(entries, started))
     lost += trials
+    if not entries:
+        lost += missed[:_LISTED]
     if more:
         lost.append(f"{more} more scripts: the first {MOST_ENTRIES} that train were judged")
     if late:
@@ -187,6 +200,26 @@ def entry_points(
     if len(looked_at) == MOST_CANDIDATES:
         lost.append(f"only the {MOST_CANDIDATES} scripts that look most like a training were looked at")
     return tuple(entries), lost
+
+
+def _why_unread(data: bytes, reason: str) -> str:
+    """Why a script was not read; of one with a training loop that this is lost."""
+    if b".backward(" not in data:
+        return reason
+    advice = "; convert it, as with `2to3`, and audit again" if reason.startswith("not Python 3") else ""
+    return f"it looks like a training, and was not read: {reason}{advice}"
+
+
+def _by_commands(
+    live: Live, commands: tuple[Launch, ...], configured: Configured
+) -> tuple[Start | None, tuple[Launch, ...]]:
+    """Of a script that trains only where an option says so: what trains by a command of the repository, and those that train."""
+    found: list[tuple[Launch, Start]] = []
+    for command in [each for each in commands if not each.evaluates][:_MOST_COMMANDS]:
+        start = training_start(live, _evaluator(live, (command,), configured))
+        if start is not None:
+            found.append((command, start))
+    return (found[0][1] if found else None), tuple(command for command, _ in found)
 
 
 def _without_bare(entries: list[EntryPoint], started: Mapping[str, list[Launch]]) -> list[EntryPoint]:
@@ -215,7 +248,8 @@ def _entry(
     bounds = tuple(modules.bounds(live.start, live.read))
     facts = facts.capped(bounds)
     evaluator = _evaluator(live, commands, configured)
-    if evaluator.runs(call, module).differs:
+    runs = evaluator.runs(call, module)
+    if runs.differs or runs.truth is False:
         trains = tuple(c for c in commands if not _starts_other_work(live, start, c, configured))
         if trains and len(trains) < len(commands):
             commands = trains

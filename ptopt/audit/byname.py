@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from ptopt.audit.configured import Setting
 from ptopt.audit.modules import Module, Modules, dotted_name, path_is_package, text_of
+from ptopt.audit.offered import offered
 from ptopt.audit.reach import Reach
 from ptopt.audit.registries import Registered, Table, asked
 from ptopt.audit.summaries import DYNAMIC, Site, Summaries, Summary, automain
@@ -35,9 +36,10 @@ class ByName(Reach):
     """What is reached from a script by its names, and by those that stand in strings."""
 
     def __init__(
-        self, modules: Modules, start: Module, summaries: Summaries, targets: Sequence[Setting]
-    ) -> None:
+        self, modules: Modules, start: Module, summaries: Summaries, targets: Sequence[Setting], classes: Sequence[str]
+    ) -> None:  # fmt: skip
         super().__init__(modules, start, summaries)
+        self._classes = classes  # what the configurations name that may be classes
         self.targets = targets  # what the configurations tell a registry to make
         self.dynamic: list[Site] = []  # calls that find code by a name in a string
         # definitions that decorators put into tables, and where they are taken from these
@@ -49,6 +51,11 @@ class ByName(Reach):
         self._read(self.start)
         if (main := automain(self.start.file.tree)) is not None:
             self._run(self.start, main)
+        self._follow_all()
+        for function, site in offered(self.start):
+            if isinstance(owner := self.start.file.index.parent(function), ast.ClassDef):
+                self._reach(self.start, owner, (self.start, site))
+            self._reach(self.start, function, (self.start, site))
         self._follow_all()
         self._reach_registered()
         self._reach_tables()
@@ -257,6 +264,7 @@ class ByName(Reach):
             known = bool(self.targets)
             names = [str(target.value) for target in self.targets]
             names += [name for other in list(self.read.values()) for name in other.file.once(_targets_of)]
+            names += self._classes if last_name(call.func) == "import_module" else ()
         for full in names:
             name, _, last = full.rpartition(".")
             while name:

@@ -1,4 +1,4 @@
-"""What the configuration files of a repository say: YAML and JSON that look like settings of a training."""
+"""What the configuration files of a repository say: YAML, JSON and TOML that look like settings of a training."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from ptopt.configs.reading import MAX_BYTES, read_config
 from ptopt.configs.values import Document, Node, Plain, Scalar
 from ptopt.configs.values import Mapping as Table
 
-SUFFIXES = (".yaml", ".yml", ".json")
+SUFFIXES = (".yaml", ".yml", ".json", ".toml")
+_OF_PACKAGING = ("pyproject.toml", "Cargo.toml", "netlify.toml")
 MOST_FILES = 200
 _TRAINS = re.compile(
     rb"batch_size|learning_rate|num_workers|\blr\b|epochs|max_steps|bf16|fp16|precision|_target_|target:|class_path|^defaults:",
@@ -24,6 +25,7 @@ _WHOLE = re.compile(
 )  # not a part of a configuration
 # Files that say of themselves that they are for a run that only evaluates: `configs/test/x2.yaml`, `test_x2.yaml`.
 _TESTS = re.compile(r"(^|/)(tests?|testing|inference|infer)([-_.][^/]*)?(/|$)", re.I)
+_CLASS = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*\.[A-Z]\w*$")
 _TARGETS = ("_target_", "target", "class_path", "_component_")
 _TRAINER = ("per_device_train_batch_size", "output_dir", "num_train_epochs")
 _DEEPEST = 12
@@ -95,6 +97,12 @@ class Configured:
             for setting in self._by_key.get(key, [])
             if isinstance(setting.value, str) and "." in setting.value
         ]
+
+    @cached_property
+    def classes(self) -> list[str]:
+        """What may be the dotted name of a class, whatever its key: `path: package.module.Class`."""
+        named = (s.value for s in self._all if isinstance(s.value, str) and _CLASS.match(s.value))
+        return list(dict.fromkeys(named))
 
     @property
     def is_composed(self) -> bool:
@@ -172,6 +180,8 @@ def read_all(files: Mapping[str, bytes]) -> dict[str, Document]:
     for path in sorted(files):
         data = files[path]
         if not path.endswith(SUFFIXES) or len(data) > MAX_BYTES or not _TRAINS.search(data):
+            continue
+        if path.rpartition("/")[2] in _OF_PACKAGING:
             continue
         document = read_config(path, data)
         if isinstance(document, Document):

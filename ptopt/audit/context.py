@@ -112,7 +112,7 @@ class Contexts:
             places.all_of(entry.path, "script")
             return set()
         configured = Configured(self._documents, entry.path, composed(self._documents, start), {})
-        live = Live(self._modules, start, self._summaries, configured.targets)
+        live = Live(self._modules, start, self._summaries, configured.targets, configured.classes)
         places.all_of(entry.path, "script")
         loop = entry.loop
         for module in live.read.values():

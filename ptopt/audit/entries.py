@@ -6,22 +6,25 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.audit.evaluate import Evaluator
+from ptopt.audit.evaluate import DEFAULT_OF, Evaluator
 from ptopt.audit.live import Live
-from ptopt.audit.modules import Module, Modules, dotted_name, text_of
+from ptopt.audit.modules import Module, Modules, dotted_name, qualified, text_of
+from ptopt.audit.offered import is_offered
 from ptopt.audit.options import Options
 from ptopt.audit.summaries import automain
 from ptopt.pathkind import is_notebook, path_kind
 from ptopt.source.calls import last_name
-from ptopt.source.index import FunctionNode, is_main_test
+from ptopt.source.index import FUNCTIONS, FunctionNode, is_main_test
 
 MOST_CANDIDATES = 120
 _TRAINING_NAME = re.compile(r"train|finetune|fine_tune|main|run|sft|dpo|ppo|grpo|fit")
 # What a script calls at its top to do its work, `trainer.train()`; a module that is imported calls other things there.
 _WORK = r"(?:train|fine_?tune|fit|run|main|learn|launch|start|Fire)\w*"
 _DOES_WORK = re.compile(rf"{_WORK}$")
+_PARSES = ("parse_args", "parse_known_args")
 _MAIN = re.compile(
-    rf"__name__\s*==|^@\w+\.automain\b|^(?:for|while|with|trainer|main|train|app|fire|run)\b|^(?:try:\s+)?[\w)][\w.)\] =]*\b{_WORK}\(".encode(),
+    rf"__name__\s*==|^@\w+\.automain\b|^(?:for|while|with|trainer|main|train|app|cli|fire|run)\b|^(?:try:\s+)?[\w)][\w.)\] =]*\b{_WORK}\("
+    r"|^\w[\w, ]*=[^#\n]*\.parse_(?:known_)?args\(".encode(),
     re.M,
 )
 # Scripts that use what training made: what they import may hold a training, which they do not run.
@@ -29,6 +32,23 @@ _USES = re.compile(
     r"(^|_)(infer|inference|test|demo|predict|sample|export|eval|evaluate|convert|conversion|generate|extract|preprocess|unwrap|merge|"
     r"upload|download)(_|$)"
 )
+_SAYS_TRAINING = re.compile(r"(^|[_.])(pre)?train")
+# Their trainers and learners have no step of torch.
+_NO_NETWORKS = frozenset(
+    {
+        "torch",
+        "sklearn",
+        "xgboost",
+        "lightgbm",
+        "catboost",
+        "tensorflow",
+        "jax",
+        "tokenizers",
+        "sentencepiece",
+        "gensim",
+    }
+)
+_MOST_CHANGES = 3  # of one variable
 _MOST_LOOPS = 12  # backward calls that are looked at
 _TRAINER = re.compile(r"Trainer\w*$")
 _LIGHTNING = frozenset({"lightning", "pytorch_lightning", "lightning_fabric"})
@@ -37,7 +57,7 @@ _NO_GRAPH = frozenset({"no_grad", "inference_mode"})
 _STEPS = frozenset({"step", "optimizer_step", "run_backward"})
 _SCALERS = frozenset(f"{of}{line}scaler" for of in ("", "loss", "grad", "amp") for line in ("", "_"))
 _OF_FRAMEWORKS = frozenset({"Accelerator", "Fabric", "LightningLite", "initialize", "Booster", "Engine"})
-_STARTS = frozenset({"train", "fit", "run", "learn", "LightningCLI"})
+_STARTS = frozenset({"train", "fit", "run", "learn", "fit_one_cycle", "fine_tune", "LightningCLI"})
 # Methods that others call, whoever makes the object.
 _CALLED_BY_OTHERS = re.compile(
     r"(__\w+__|on_\w+|\w*_step|forward\w*|(train|fit|run|main|step|loop|learn|update)(_((one_)?epoch|batch|loop|iter(ation)?))?)$"
@@ -47,8 +67,10 @@ _FOREIGN = {
     "detectron2": "detectron2", "mmengine": "MMEngine", "mmcv": "MMCV", "fairseq": "fairseq", "composer": "Composer",
     "fastai": "fastai", "ultralytics": "Ultralytics", "skorch": "skorch", "catalyst": "Catalyst", "keras": "Keras",
     "sentence_transformers": "sentence-transformers", "setfit": "SetFit", "flair": "Flair", "nemo": "NeMo",
-    "unsloth": "Unsloth", "torchtune": "torchtune", "stable_baselines3": "Stable-Baselines3", "pytorch_tabular": "PyTorch Tabular",
+    "homura": "homura", "torchnet": "torchnet", "poutyne": "Poutyne", "unsloth": "Unsloth", "torchtune": "torchtune", "stable_baselines3": "Stable-Baselines3", "pytorch_tabular": "PyTorch Tabular",
 }  # fmt: skip
+_FOREIGN_TRAINER = re.compile(r"Trainer|Runner|[Ll]earner|Engine|YOLO|Model|SAC|PPO|DQN|from_cfg")
+_MAY_TRAIN = re.compile(r"trainer|runner|learner|engine", re.I)
 Start = tuple[str, Module, ast.Call]
 
 
@@ -74,9 +96,45 @@ def _unlikely(path: str) -> int:
     return 2 * (path_kind(path) is not None) + (not likely) + 4 * is_notebook(path)
 
 
-def only_uses(path: str, start: Start) -> bool:
-    """Is the script named like one that does not train, and does the training stand elsewhere?"""
-    return start[1].path != path and _is_named_for_use(path)
+def only_uses(live: Live, start: Start) -> bool:
+    """Is the script named like one that does not train, and does the training stand elsewhere, where its own code does not call it?"""
+    path = live.start.path
+    return start[1].path != path and _is_named_for_use(path) and not _calls_training(live, start)
+
+
+def _calls_training(live: Live, start: Start) -> bool:
+    """`step.train_cam.run(args)` of a script `run_sample.py`: it calls the very function, and the call says that it trains."""
+    _, module, call = start
+    function = live.outermost(module, call)
+    if function is None or isinstance(module.file.index.parent(function), ast.ClassDef):
+        return False
+    for other, site in live.sites.get(function):
+        parent = other.file.index.parent(site)
+        called = other is live.start and isinstance(parent, ast.Call) and parent.func is site
+        if called and _SAYS_TRAINING.search(text_of(site).lower()):
+            return True
+    return False
+
+
+def may_train(live: Live) -> str:
+    """Of a script in which no training was found: why one may have been missed; "" where nothing says so."""
+    for module, call in live.calls_of(_STARTS - {"run"}):
+        receiver = call.func.value if isinstance(call.func, ast.Attribute) else None
+        made = _bound_call(module, receiver) if receiver is not None else None
+        made = receiver if isinstance(receiver, ast.Call) else made
+        origin = module.imported.get(dotted_name(made.func).partition(".")[0]) if made is not None else None
+        if made is None or origin is None or origin[0]:
+            continue
+        package, _, cls = qualified(module, made.func).partition(".")
+        known = package in _FOREIGN or package in _NO_NETWORKS or live.modules.is_ours(package, module.path)
+        if not known and _MAY_TRAIN.search(cls):
+            return f"`{cls.rpartition('.')[2]}` of {package} may train, which ptopt does not know"
+    named = _TRAINING_NAME.search(live.start.path.rpartition("/")[2].lower())
+    if live.dynamic and named and "torch" in live.packages():
+        module, node = live.dynamic[0]
+        line = module.file.head_line(getattr(node, "lineno", 1))
+        return f"no training in what was followed, but code is found by name at {module.path}:{line}"
+    return ""
 
 
 def _is_named_for_use(path: str) -> bool:
@@ -101,7 +159,17 @@ def starts_something(module: Module) -> bool:
         or isinstance(s, (ast.For, ast.While, ast.With))
         or (isinstance(s, ast.Expr) and isinstance(s.value, ast.Call) and isinstance(s.value.func, ast.Name))
         or _does_work(s)
+        or _reads_command(s)
         for s in module.file.tree.body
+    )
+
+
+def _reads_command(statement: ast.stmt) -> bool:
+    """`args = parser.parse_args()`: only a script reads a command at its top, whatever it does then, as under `if not args.test:`."""
+    return (
+        isinstance(statement, ast.Assign)
+        and isinstance(statement.value, ast.Call)
+        and last_name(statement.value.func) in _PARSES
     )
 
 
@@ -115,16 +183,15 @@ def _does_work(statement: ast.stmt) -> bool:
     return isinstance(call, ast.Call) and _DOES_WORK.match(last_name(call.func)) is not None
 
 
-def training_start(live: Live) -> Start | None:
-    """The framework, and the call that trains: of a trainer, or the backward call of a loop; None where nothing trains."""
-    evaluator = Evaluator(live, live.once(Options))
-    packages = live.packages()
+def training_start(live: Live, evaluator: Evaluator) -> Start | None:
+    """The framework, and the call that trains: of a trainer, or the backward call of a loop; None where nothing trains.
+
+    `evaluator`: knows what runs.
+    """
     found = [
         (framework, module, call)
-        for framework, module, call in _starts(live, packages)
-        if not _infers(module, call)
-        and evaluator.runs(call, module).truth is not False
-        and _is_reached(live, module.file.index.function_of(call), module, set())
+        for framework, module, call in live.once(_reached_starts)
+        if evaluator.runs(call, module).truth is not False
     ]
     if not found:
         return None
@@ -134,6 +201,21 @@ def training_start(live: Live) -> Start | None:
         return start[1].path != live.start.path, _ORDER.get(start[0], 5)
 
     return min(found, key=rank)
+
+
+def left_to_options(live: Live, evaluator: Evaluator) -> str:
+    """Why nothing trains by default, where an option decides that: "default of `--mode`"; "" of other scripts."""
+    notes = [evaluator.runs(call, module).note for _, module, call in live.once(_reached_starts)]
+    return next((note for note in notes if note.startswith(DEFAULT_OF)), "")
+
+
+def _reached_starts(live: Live) -> list[Start]:
+    """What may train, whatever the options say."""
+    return [
+        (framework, module, call)
+        for framework, module, call in _starts(live, live.packages())
+        if not _infers(module, call) and _is_reached(live, module.file.index.function_of(call), module, set())
+    ]
 
 
 def _infers(module: Module, call: ast.Call) -> bool:
@@ -154,6 +236,8 @@ def _is_reached(live: Live, function: FunctionNode | None, module: Module, seen:
     seen.add(function)
     named_by_others = _CALLED_BY_OTHERS.match(function.name) is not None
     if not isinstance(module.file.index.parent(function), ast.ClassDef) or named_by_others or live.dynamic:
+        return True
+    if module is live.start and is_offered(module, function):
         return True
     return any(
         _is_reached(live, other.file.index.function_of(node), other, seen)
@@ -277,6 +361,8 @@ def _has_receiver(live: Live, name: str) -> bool:
 def _framework_of(live: Live, module: Module, receiver: ast.expr, depth: int = 0) -> str:
     """Whose trainer the receiver of `.train()` or `.fit()` is; "" where it is none that is known."""
     call = receiver if isinstance(receiver, ast.Call) else _bound_call(module, receiver)
+    for _ in range(_MOST_CHANGES):
+        call = _made_before(module, call, receiver) or call
     annotated = _annotation(module, receiver)
     if annotated is not None and (found := _class_framework(live, module, annotated, depth)):
         return found
@@ -304,10 +390,12 @@ def _class_framework(live: Live, module: Module, cls: ast.expr, depth: int) -> s
         return next(
             (f for base in found[1].bases if (f := _class_framework(live, found[0], base, depth + 1))), ""
         )
+    if found is not None and isinstance(found[1], FUNCTIONS) and depth <= 4:
+        return _made_by(live, found[0], found[1], depth + 1)
     if found is not None or not name:
         return ""
     root = name.partition(".")[0]
-    origin = module.imported.get(root)
+    origin = module.imported.get(root) or _star(live, module, root)
     if origin is None or origin[0]:
         return ""
     package = origin[1].partition(".")[0]
@@ -320,9 +408,40 @@ def _class_framework(live: Live, module: Module, cls: ast.expr, depth: int) -> s
         return "Lightning"
     if package == "ignite":
         return "Ignite"
-    if package in _FOREIGN and re.search(r"Trainer|Runner|Learner|YOLO|Model|SAC|PPO|DQN|from_cfg", last):
+    if package in _FOREIGN and _FOREIGN_TRAINER.search(last):
         return _FOREIGN[package]
     return ""
+
+
+def _made_by(live: Live, module: Module, function: FunctionNode, depth: int) -> str:
+    """Whose trainer the function of the repository returns."""
+    for answer in module.file.index.of_type(ast.Return):
+        if answer.value is not None and module.file.index.function_of(answer) is function:
+            framework = _framework_of(live, module, answer.value, depth)
+            if framework:
+                return framework
+    return ""
+
+
+def _star(live: Live, module: Module, name: str) -> tuple[int, str, str] | None:
+    """The framework of which `from fastai.vision import *` may bring the name, which the module does not bind itself."""
+    if module.file.bindings.of(None, name):
+        return None
+    packages = [origin for level, origin in module.stars if not level]
+    known = [
+        p for p in packages if p.partition(".")[0] in _FOREIGN and not live.modules.is_ours(p, module.path)
+    ]
+    return (0, known[0], name) if known else None
+
+
+def _made_before(module: Module, call: ast.Call | None, receiver: ast.expr) -> ast.Call | None:
+    """Of `learner = learner.to_distributed(rank)`: what made the learner before; None of others."""
+    if call is None or call is receiver or not isinstance(receiver, ast.Name):
+        return None
+    root = call.func
+    while isinstance(root, ast.Attribute):
+        root = root.value
+    return _bound_call(module, root) if isinstance(root, ast.Name) and root.id == receiver.id else None
 
 
 def _annotation(module: Module, receiver: ast.expr) -> ast.expr | None:
@@ -339,6 +458,9 @@ def _bound_call(module: Module, receiver: ast.expr) -> ast.Call | None:
     if isinstance(receiver, ast.Name):
         binding = module.file.bindings.last_before(receiver)
         value = binding.value if binding is not None and binding.kind == "assign" else None
+        if binding is not None and isinstance(binding.node, ast.With):  # `with Trainer() as trainer:`
+            held = (i for i in binding.node.items if text_of(i.optional_vars or i) == receiver.id)
+            value = next((item.context_expr for item in held), None)
     elif isinstance(receiver, ast.Attribute):
         cls = module.file.index.class_of(receiver)
         value = module.file.bindings.attribute(cls, receiver.attr) if cls is not None else None

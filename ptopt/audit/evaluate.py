@@ -37,7 +37,7 @@ _COMPUTED: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
     ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod,
 }  # fmt: skip
-_DEFAULT_OF = "default of "
+DEFAULT_OF = "default of "
 _MOST_COPIES = 16  # of a list
 _SAME = (
     "bool",
@@ -396,8 +396,8 @@ class Evaluator(Attributes):
 def _of_all(parts: list[Value]) -> str:
     """Where each of several values comes from: "default of `--no_search` and `--test`"."""
     notes = list(dict.fromkeys(part.note for part in parts if part.note))
-    if len(notes) > 1 and all(note.startswith(_DEFAULT_OF) for note in notes):
-        return _DEFAULT_OF + " and ".join(note.removeprefix(_DEFAULT_OF) for note in notes)
+    if len(notes) > 1 and all(note.startswith(DEFAULT_OF) for note in notes):
+        return DEFAULT_OF + " and ".join(note.removeprefix(DEFAULT_OF) for note in notes)
     return parts[-1].note
 
 

@@ -114,6 +114,8 @@ class Frequencies:
         for other, site, _ in callers(self._setup.live, function, module):
             if isinstance(owner, ast.ClassDef) and self._is_of_others(function.name, owner, other, site):
                 continue
+            if other.file.index.function_of(site) is function:
+                continue  # `net.train()` in a method `train`: what calls it is asked
             if self._setup.runs(other, site).truth is not False:
                 yield other, site
 

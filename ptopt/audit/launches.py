@@ -44,6 +44,9 @@ _LINK = re.compile(
     r"(?:\]\(|href=[\"'])\s*<?(?:https://github\.com/[^/\s]+/[^/\s]+/blob/[^/\s]+/)?([^)\s#>\"']+\.md)\b"
 )
 _HTML = re.compile(r"</?(?:pre|code)\b[^>\n]{0,80}>", re.I)
+_SPAN = re.compile(
+    r"\s*(`{1,3})\s*([^`]+?)\s*\1\s*$"
+)  # a line that is one piece of code: "``` python train.py ```"
 _OPTION = re.compile(r"--[A-Za-z]|-[A-Za-z](?:\w+|$)")  # also those of one dash
 _OPTION_NAME = re.compile(r"(?<![\w-])--?([A-Za-z][\w.-]*)")
 _OPTIONAL = re.compile(r"\[\s*-[^\]]*\]")  # `[--tag <tag>]` in a command of a page
@@ -163,6 +166,8 @@ def _commands(text: str) -> str:
     lines: list[str] = []
     goes_on = command = False
     for line in _HTML.sub("", text).split("\n"):
+        if (span := _SPAN.match(line)) is not None:
+            line = span[2]
         fence = line.lstrip().startswith("```")
         starts = bool(_COMMAND.match(line))
         below = command and bool(lines[-1]) and _MORE_OPTIONS.match(line) is not None  # a lost backslash

@@ -24,9 +24,10 @@ class Live(ByName):
     """The code that one script runs."""
 
     def __init__(
-        self, modules: Modules, start: Module, summaries: Summaries, targets: Sequence[Setting] = ()
-    ) -> None:
-        super().__init__(modules, start, summaries, targets)
+        self, modules: Modules, start: Module, summaries: Summaries, targets: Sequence[Setting] = (), classes: Sequence[str] = ()
+    ) -> None:  # fmt: skip
+        """`targets`, `classes`: what the configurations name."""
+        super().__init__(modules, start, summaries, targets, classes)
         self._calls_named: dict[str, list[tuple[Module, ast.Call]]] = {}
         self._calls_spelled: dict[str, list[tuple[Module, ast.Call]]] = {}
         self._computed: dict[Callable[[Live], Any], Any] = {}

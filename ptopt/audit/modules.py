@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import PurePosixPath
 from typing import Any, TypeVar
 
+from ptopt.audit.oldpython import parse_old
 from ptopt.project.facts import NO_FACTS, ProjectFacts
 from ptopt.project.pins import Pin
 from ptopt.project.removed import bounds, imported
@@ -26,8 +27,10 @@ _MOST_HOPS = 8  # re-exports through `__init__.py`
 class Module:
     """A parsed file: its definitions by name, and what each import binds."""
 
-    def __init__(self, file: SourceFile) -> None:
+    def __init__(self, file: SourceFile, bound: Pin | None = None) -> None:
+        """`bound`: of a file that no current Python reads, the newest torch that it may run with."""
         self.file = file
+        self.bound = bound
         self._answers: dict[tuple[object, ast.AST], Any] = {}
         self.definitions: dict[str, Definition] = {}
         for statement in _statements(file.tree.body):
@@ -111,7 +114,7 @@ def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def _bounds(module: Module, tree: ast.Module) -> list[Pin]:
-    return list(bounds(module.path, tree))
+    return [*bounds(module.path, tree), *([] if module.bound is None else [module.bound])]
 
 
 def _needed(_: Module, tree: ast.Module) -> list[tuple[int, str]]:
@@ -174,7 +177,8 @@ class Modules:
             self.unread[path] = f"larger than {MOST_BYTES // 1_000_000} MB"
             return None
         try:
-            return Module(SourceFile.parse(path, data, self.facts))
+            parsed, bound = parse_old(path, data)
+            return Module(SourceFile(path, parsed, self.facts), bound)
         except ParseError as error:
             self.unread[path] = str(error)
             return None

@@ -36,7 +36,7 @@ _DECLARED = re.compile(
 _COMPILED = frozenset({"_C", "_ext"})  # how a module of compiled code is called in a package
 _THREADS = frozenset({"DataParallel", "data_parallel", "parallel_apply"})
 _OLD_CODE = re.compile(
-    r"\bvolatile\s*=\s*True|\basync\s*=\s*True|\b\w{0,40}(?:loss|err)\w{0,40}\.data\[0\]", re.I
+    r"\bvolatile\s*=\s*(?:True|\(*not\b)|\basync\s*=\s*True|\b\w{0,40}(?:loss|err)\w{0,40}\.data\[0\]", re.I
 )
 _OLD_WORDS = ("volatile", "async", ".data[0]")  # one is in all of these
 _MOST = 4  # obstacles of a kind

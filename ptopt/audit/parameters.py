@@ -11,9 +11,11 @@ from ptopt.audit.commands import Commands
 from ptopt.audit.configured import Configured
 from ptopt.audit.known import CALLS_DIFFER, Value, default_of, one_of, position_of
 from ptopt.audit.live import Live
-from ptopt.audit.modules import Module, dotted_name
-from ptopt.audit.options import Options
+from ptopt.audit.modules import Module, dotted_name, text_of
+from ptopt.audit.offered import is_offered
+from ptopt.audit.options import Option, Options
 from ptopt.audit.optionvalues import OF_LIBRARY, OptionValues
+from ptopt.source.calls import last_name
 from ptopt.source.index import FUNCTIONS, FunctionNode
 
 
@@ -92,6 +94,9 @@ class Parameters(OptionValues):
 
     def _default(self, function: FunctionNode, name: str, module: Module, depth: int) -> Value:
         default = default_of(function, name)
+        if (option := self._offered_as(function, name, default, module)) is not None:
+            held = self._of_option(option, depth)
+            return (self._commands and self._commands.of(option, held, (name,))) or held
         if default is None:
             if function.decorator_list and self._options.of(name):  # click and its like fill the parameter
                 return self._option(name, ast.Name(name), module, depth)
@@ -104,6 +109,22 @@ class Parameters(OptionValues):
             if value.known
             else value
         )
+
+    @staticmethod
+    def _offered_as(
+        function: FunctionNode, name: str, default: ast.expr | None, module: Module
+    ) -> Option | None:
+        """`--workers` of `def train(workers: int = 4)` below `@app.command()`: the signature declares the options."""
+        if default is None or not is_offered(module, function):
+            return None
+        if isinstance(default, ast.Call) and last_name(default.func) in ("Option", "Argument"):
+            if not default.args:
+                return None
+            default = default.args[0]  # of typer
+        parameters = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+        parameter = next(each for each in parameters if each.arg == name)
+        kind = text_of(parameter.annotation) if parameter.annotation is not None else ""
+        return Option(name, f"`--{name}`", default, module.path, parameter.lineno, "default", type=kind)
 
     def arguments(
         self, function: FunctionNode, name: str, module: Module

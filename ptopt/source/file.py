@@ -29,6 +29,7 @@ from ptopt.source.uses import Uses
 from ptopt.source.values import Values
 from ptopt.source.waits import Waits
 
+_VOLATILE = (b"volatile=True", b"volatile=not ", b"volatile=(not ", b"volatile=((not ")
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -146,14 +147,14 @@ class SourceFile:
 
     @cached_property
     def _uses_volatile(self) -> bool:
-        """Is autograd turned off by `volatile=True`, as before torch 0.4, which brought `no_grad` and `item`?"""
+        """Is autograd turned off by `volatile=True` or `volatile=not train`, as before torch 0.4, which brought `no_grad` and `item`?"""
         if self.own_facts.at_least("torch", "0.4") is True:
             return False
 
         def mentioned(words: bytes) -> bool:
             return words in self.data or self.repository.mentions(words)
 
-        return mentioned(b"volatile=True") and not (mentioned(b"no_grad") or mentioned(b".item()"))
+        return any(map(mentioned, _VOLATILE)) and not (mentioned(b"no_grad") or mentioned(b".item()"))
 
     @cached_property
     def bindings(self) -> Bindings:

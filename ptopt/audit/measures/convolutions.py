@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from ptopt.audit.modules import Module, qualified, text_of
-from ptopt.audit.setup import Setup
+from ptopt.audit.setup import READ, Setup
 from ptopt.audit.values import Measure, State
 from ptopt.source.bindings import is_self
 
@@ -55,6 +55,8 @@ def for_convolutions(setup: Setup, key: str, title: str, off: str) -> Measure:
     if first is None and every and not setup.packages.isdisjoint(NETWORKS):
         first = every[0]  # another network takes their place
     if first is not None:
+        if setup.framework not in READ:  # which may well switch it on: fastai and homura do
+            return Measure(key, title, State.UNKNOWN, f"not seen; {setup.blind_loop}", (setup.place(*first),))
         return Measure(key, title, State.OFF, off, (setup.place(*first),))
     for module, call in setup.of_trained(
         setup.calls("create_model", "get_model", "from_pretrained", *_models_of_torchvision(setup))

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from ptopt.audit.arguments import keyword_value
 from ptopt.audit.calling import callers
-from ptopt.audit.known import Value
+from ptopt.audit.known import Value, position_of
 from ptopt.audit.measures.loader import prefetchers
 from ptopt.audit.modules import Module, text_of
 from ptopt.audit.optimizers import is_of_torch
@@ -23,6 +23,7 @@ _DRAWS = re.compile(r"sample|batch|learn|update|train|optimi[sz]e")
 _COUNTS = re.compile(r"\bt?range\(|\bcount\(")
 _KIND = re.compile(r"^(isinstance\(|(torch\.)?is_tensor\(|hasattr\()")
 _OPTIMIZER = re.compile(r"^(SGD|LBFGS|RMSprop|Rprop|Ada\w+|ASGD|[NR]?Adam\w*|SparseAdam)$")
+_NO_DATA = re.compile(r"model|net\b|net_|criterion|loss|self\.\w+$", re.I)
 _DEEPEST = 6  # calls of calls
 _VIEWS = ("items", "values")
 _LOADER = re.compile(r"load|\bdl\b|_dl\b|^dl_", re.I)
@@ -56,9 +57,9 @@ def non_blocking(setup: Setup) -> Measure:
             return Measure(
                 key, title, State.UNKNOWN, "no copy of a batch seen in the training loop", setup.where()
             )
-        moves = [
-            c for c in (_move_elsewhere(setup, *pair) for pair in setup.calls("to", "cuda")) if c is not None
-        ]
+        for pair in setup.calls("to", "cuda"):
+            elsewhere_moved = _move_elsewhere(setup, *pair)
+            moves += _moves_by(setup, *pair) if elsewhere_moved is None else [elsewhere_moved]
     if not moves and (made := list(_made_there(setup))):
         return Measure(
             key,
@@ -201,7 +202,7 @@ def _move_elsewhere(setup: Setup, module: Module, call: ast.Call) -> Candidate |
         or module.file.context.is_eval_function(function)
         or module.file.context.grad_off(call)
         or (function in setup.once(_before_trainings) and _is_given(module, call.func.value))
-        or re.search(r"model|net\b|net_|criterion|loss|self\.\w+$", held, re.I)
+        or _NO_DATA.search(held)
         or not _is_data(module, call.func.value)
         or setup.runs(module, call).truth is False
     ):
@@ -209,6 +210,38 @@ def _move_elsewhere(setup: Setup, module: Module, call: ast.Call) -> Candidate |
     given = setup.keyword(call, "non_blocking")
     value = Value(True, False) if given is None else setup.value(module, given)
     return Candidate(value, setup.place(module, call), "`non_blocking=True`")
+
+
+def _moves_by(setup: Setup, module: Module, call: ast.Call) -> list[Candidate]:
+    """`def to_gpu(net): return net.to(device)`: the calls that give such a function data, whatever it calls them."""
+    function, func = module.file.index.function_of(call), call.func
+    if (
+        function is None
+        or not isinstance(func, ast.Attribute)
+        or not isinstance(func.value, ast.Name)
+        or not _sends(call)
+        or not isinstance(module.file.index.parent(call), ast.Return)
+        or (position := position_of(function, func.value.id)) is None
+    ):
+        return []
+    given = setup.keyword(call, "non_blocking")
+    value = Value(True, False) if given is None else setup.value(module, given)
+    found = []
+    for other, site, shift in callers(setup.live, function, module):
+        at, around = position - shift, other.file.index.function_of(site)
+        passed = site.args[at] if 0 <= at < len(site.args) else None
+        if (
+            isinstance(passed, (ast.Name, ast.Subscript))
+            and around is not None
+            and around not in setup.once(_before_trainings)
+            and not _is_eval(other, site)
+            and not _NO_DATA.search(text_of(passed))
+            and _is_data(other, passed)
+            and not other.file.context.grad_off(site)
+            and setup.runs(other, site).truth is not False
+        ):
+            found.append(Candidate(value, setup.place(other, site), "`non_blocking=True`"))
+    return found
 
 
 def _before_trainings(setup: Setup) -> frozenset[FunctionNode]:

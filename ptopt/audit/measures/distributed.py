@@ -132,7 +132,7 @@ def _wrappers(setup: Setup) -> Iterator[Candidate]:
         name = setup.qualified(module, call.func)
         last = name.rpartition(".")[2]
         label = _STRATEGIES.get(last, {"DDP": "DDP", "FSDP": "FSDP"}.get(last, last))
-        if not label:
+        if not label or _only_loads(module, call):
             continue
         yield setup.site(module, call, f"{label}{_details(setup, module, call) if label == 'DDP' else ''}")
     for cls in setup.live.classes:
@@ -143,6 +143,19 @@ def _wrappers(setup: Setup) -> Iterator[Candidate]:
     for module, call in setup.calls("initialize"):
         if setup.qualified(module, call.func).startswith("deepspeed"):
             yield setup.site(module, call, "DeepSpeed")
+
+
+def _only_loads(module: Module, call: ast.Call) -> bool:
+    """`wrapped = DataParallel(net)`, which is asked for nothing but to load a state that has the names of one?"""
+    assign, function = module.file.index.parent(call), module.file.index.function_of(call)
+    target = assign.targets[0] if isinstance(assign, ast.Assign) else None
+    if function is None or not isinstance(target, ast.Name):
+        return False
+    reads = module.file.reads_of(function, target.id)
+    holders = [module.file.index.parent(read) for read in reads]
+    return bool(holders) and all(
+        isinstance(h, ast.Attribute) and h.attr == "load_state_dict" for h in holders
+    )
 
 
 def _averaged_by_hand(setup: Setup) -> Iterator[Candidate]:

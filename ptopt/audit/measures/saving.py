@@ -173,6 +173,6 @@ def _is_no_state(module: Module, call: ast.Call) -> bool:
             return False  # what is put into it later counts
     elif not (isinstance(saved, ast.Call) and text_of(saved.func) == "dict" and not saved.args):
         return False
-    elif any(keyword.arg is None for keyword in saved.keywords):
+    elif not saved.keywords or any(keyword.arg is None for keyword in saved.keywords):
         return False
     return not _OF_NETWORK.search(text_of(saved))
