@@ -63,8 +63,19 @@ def _takes(function: FunctionNode, call: ast.Call, given: int) -> bool:
     return keywords.issuperset(needed)
 
 
-def partials(live: Live, function: FunctionNode, module: Module) -> Iterator[tuple[Module, ast.Call, int]]:
+def partials(live: Live, function: FunctionNode, module: Module) -> list[Caller]:
     """`partial(function, flash=True)`: the calls that give some of its parameters, as `callers` has them."""
+    known = live.once(_known_partials)
+    if function not in known:
+        known[function] = list(_partials(live, function, module))
+    return known[function]
+
+
+def _known_partials(_: Live) -> dict[FunctionNode, list[Caller]]:
+    return {}
+
+
+def _partials(live: Live, function: FunctionNode, module: Module) -> Iterator[Caller]:
     sites, method = _named_at(live, function, module.file.index.parent(function))
     for other, node in sites:
         call = other.file.index.parent(node)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 from ptopt.audit.calling import lineage
 from ptopt.audit.live import Live
-from ptopt.audit.modules import Module, dotted_name, qualified, text_of
+from ptopt.audit.modules import Module, Modules, dotted_name, qualified, text_of
 from ptopt.audit.optimizers import is_of_torch
 from ptopt.audit.origins import Origins
 from ptopt.audit.summaries import Held
@@ -206,24 +206,37 @@ def _holder(live: Live, definition: ast.AST | None) -> Module | None:
 
 def _optimizers(live: Live) -> Iterator[tuple[Module, ast.Call, list[ast.expr]]]:
     """The calls that make an optimizer, or an engine that does, with the arguments that lead to its parameters."""
-    for module, call in live.calls:
+    return live.found(live.modules.once(_optimizer_made))
+
+
+def _optimizer_made(modules: Modules) -> Callable[[Module, ast.Call], list[ast.expr] | None]:
+    """What tells the calls that make one, with those arguments."""
+
+    def parameters_of(module: Module, call: ast.Call) -> list[ast.expr] | None:
         name = qualified(module, call.func)
         given = [
             *call.args[:1],
             *(k.value for k in call.keywords if k.arg in ("params", "parameters", "model")),
         ]
         if not given:
-            continue
+            return None
         if is_of_torch(name):
-            yield module, call, given
-        elif _ENGINES.search(name) and (models := [k.value for k in call.keywords if k.arg in _MODELS]):
-            yield module, call, models
-        elif live.modules.resolve(module, dotted_name(call.func) or "?") is None:
-            texts = " ".join(text_of(each) for each in (*call.args, *(k.value for k in call.keywords)))
-            if _OTHER.search(name) and (_GIVEN.search(texts) or "optimizer" in name):
-                yield module, call, [*call.args, *given] if "create" in name else given
-            elif _GIVEN.search(text_of(given[0])) and _is_held_as_optimizer(module, call):
-                yield module, call, given
+            return given
+        if _ENGINES.search(name) and (models := [k.value for k in call.keywords if k.arg in _MODELS]):
+            return models
+        if modules.resolve(module, dotted_name(call.func) or "?") is None:
+            if _OTHER.search(name) and ("optimizer" in name or _is_given_parameters(call)):
+                return [*call.args, *given] if "create" in name else given
+            if _is_held_as_optimizer(module, call) and _GIVEN.search(text_of(given[0])):
+                return given
+        return None
+
+    return parameters_of
+
+
+def _is_given_parameters(call: ast.Call) -> bool:
+    texts = " ".join(text_of(each) for each in (*call.args, *(k.value for k in call.keywords)))
+    return _GIVEN.search(texts) is not None
 
 
 def _called_with_graph(
