@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 from ptopt.audit.calling import lineage
 from ptopt.audit.live import Live
-from ptopt.audit.modules import Module, Modules, dotted_name, qualified, text_of
+from ptopt.audit.modules import Module, dotted_name, qualified, text_of
 from ptopt.audit.optimizers import is_of_torch
 from ptopt.audit.origins import Origins
 from ptopt.audit.summaries import Held
@@ -206,32 +206,29 @@ def _holder(live: Live, definition: ast.AST | None) -> Module | None:
 
 def _optimizers(live: Live) -> Iterator[tuple[Module, ast.Call, list[ast.expr]]]:
     """The calls that make an optimizer, or an engine that does, with the arguments that lead to its parameters."""
-    return live.found(live.modules.once(_optimizer_made))
+    for module, call, (given, is_known) in live.found(_optimizer_made):
+        if is_known or live.modules.resolve(module, dotted_name(call.func) or "?") is None:
+            yield module, call, given
 
 
-def _optimizer_made(modules: Modules) -> Callable[[Module, ast.Call], list[ast.expr] | None]:
-    """What tells the calls that make one, with those arguments."""
-
-    def parameters_of(module: Module, call: ast.Call) -> list[ast.expr] | None:
-        name = qualified(module, call.func)
-        given = [
-            *call.args[:1],
-            *(k.value for k in call.keywords if k.arg in ("params", "parameters", "model")),
-        ]
-        if not given:
-            return None
-        if is_of_torch(name):
-            return given
-        if _ENGINES.search(name) and (models := [k.value for k in call.keywords if k.arg in _MODELS]):
-            return models
-        if modules.resolve(module, dotted_name(call.func) or "?") is None:
-            if _OTHER.search(name) and ("optimizer" in name or _is_given_parameters(call)):
-                return [*call.args, *given] if "create" in name else given
-            if _is_held_as_optimizer(module, call) and _GIVEN.search(text_of(given[0])):
-                return given
+def _optimizer_made(module: Module, call: ast.Call) -> tuple[list[ast.expr], bool] | None:
+    """Those arguments, and whether it surely makes one: else it does unless it is defined in the repository."""
+    name = qualified(module, call.func)
+    given = [
+        *call.args[:1],
+        *(k.value for k in call.keywords if k.arg in ("params", "parameters", "model")),
+    ]
+    if not given:
         return None
-
-    return parameters_of
+    if is_of_torch(name):
+        return given, True
+    if _ENGINES.search(name) and (models := [k.value for k in call.keywords if k.arg in _MODELS]):
+        return models, True
+    if _OTHER.search(name) and ("optimizer" in name or _is_given_parameters(call)):
+        return [*call.args, *given] if "create" in name else given, False
+    if _is_held_as_optimizer(module, call) and _GIVEN.search(text_of(given[0])):
+        return given, False
+    return None
 
 
 def _is_given_parameters(call: ast.Call) -> bool:
