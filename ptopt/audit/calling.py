@@ -63,17 +63,35 @@ def _takes(function: FunctionNode, call: ast.Call, given: int) -> bool:
     return keywords.issuperset(needed)
 
 
-def partials(live: Live, function: FunctionNode, module: Module) -> Iterator[tuple[Module, ast.Call, int]]:
+def partials(live: Live, function: FunctionNode, module: Module) -> list[Caller]:
     """`partial(function, flash=True)`: the calls that give some of its parameters, as `callers` has them."""
+    known = live.once(_known_partials)
+    if function not in known:
+        known[function] = list(_partials(live, function, module))
+    return known[function]
+
+
+def _known_partials(_: Live) -> dict[FunctionNode, list[Caller]]:
+    return {}
+
+
+def _partials(live: Live, function: FunctionNode, module: Module) -> Iterator[Caller]:
+    bound = live.once(_bound)
+    if not bound:
+        return
     sites, method = _named_at(live, function, module.file.index.parent(function))
     for other, node in sites:
-        call = other.file.index.parent(node)
-        if (
-            isinstance(call, ast.Call)
-            and dotted_name(call.func).rpartition(".")[2] == "partial"
-            and call.args[:1] == [node]
-        ):
-            yield other, call, int(method) - 1
+        if node in bound:
+            yield other, bound[node], int(method) - 1
+
+
+def _bound(live: Live) -> dict[ast.AST, ast.Call]:
+    """What `partial(...)` is given first, with the call."""
+    return {
+        call.args[0]: call
+        for _, call in live.calls_of(frozenset({"partial"}))
+        if call.args and dotted_name(call.func).rpartition(".")[2] == "partial"
+    }
 
 
 def _named_at(

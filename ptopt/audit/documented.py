@@ -71,6 +71,8 @@ class Documentation:
         declared = [files[path][:_LONGEST].decode("utf-8", "replace") for path in _DECLARES if path in files]
         self._commands = [match.groups() for text in declared for match in _COMMAND_OF.finditer(text)]
         self._pages = [path for path in pages(files) if path in self._texts]
+        self._gpus: dict[tuple[re.Pattern[str], str], re.Match[str] | None] = {}
+        self._shells: dict[tuple[str, str], bool] = {}
 
     def is_elsewhere(self, script: str, commands: tuple[Launch, ...]) -> bool:
         """Is there documentation, and none of a training with this script?"""
@@ -101,15 +103,22 @@ class Documentation:
             if path.endswith(SHELL) and (match := _OLD_TORCH.search(texts[path])):
                 yield Obstacle(Kind.OLD_TORCH, match[0], _place(path, texts[path], match))
         texts[script] = text
-        if any(_gpu(_AMPERE, held) for held in texts.values()):
+        if any(self._gpu(_AMPERE, path, held) for path, held in texts.items()):
             kinds = [(Kind.PARTLY_NO_BFLOAT16, _VOLTA)]
         else:
             kinds = [(Kind.NO_BFLOAT16, _VOLTA), (Kind.NO_TENSOR_CORES, _PASCAL)]
         for kind, pattern in kinds:
             for path, held in texts.items():
-                if match := _gpu(pattern, held):
+                if match := self._gpu(pattern, path, held):
                     yield Obstacle(kind, " ".join(match[0].split()), _place(path, held, match))
                     return
+
+    def _gpu(self, pattern: re.Pattern[str], path: str, text: str) -> re.Match[str] | None:
+        """As `_gpu`, looked for once in each file: most scripts share the pages."""
+        key = (pattern, path)
+        if key not in self._gpus:
+            self._gpus[key] = _gpu(pattern, text)
+        return self._gpus[key]
 
     @cached_property
     def _named_pages(self) -> list[str]:
@@ -135,16 +144,22 @@ class Documentation:
         """The shell scripts that pages name, or whose folder they name, and those that these start."""
         shells = [path for path in self._texts if path.endswith(SHELL)]
         found: list[str] = []
-        texts = [self._texts[path] for path in named]
+        naming = list(named)
         for _ in range(_MOST_HOPS):
             new = [
                 path
                 for path in shells
-                if path not in found and any(_names_shell(text, path) for text in texts)
+                if path not in found and any(self._names_shell(page, path) for page in naming)
             ]
             found += new
-            texts = [self._texts[path] for path in new]
+            naming = new
         return found
+
+    def _names_shell(self, page: str, path: str) -> bool:
+        key = (page, path)
+        if key not in self._shells:
+            self._shells[key] = _names_shell(self._texts[page], path)
+        return self._shells[key]
 
 
 def _gpu(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:

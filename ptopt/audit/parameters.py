@@ -38,11 +38,11 @@ class Parameters(OptionValues):
             self._parameters[key] = self._default(
                 function, name, module, depth
             )  # a circle of calls ends here
-            self._parameters[key] = self._passed(function, name, module, depth)
+            self._parameters[key] = self._passed(function, name, module, depth, self._parameters[key])
             self._open.discard(key)
         return self._parameters[key]
 
-    def _passed(self, function: FunctionNode, name: str, module: Module, depth: int) -> Value:
+    def _passed(self, function: FunctionNode, name: str, module: Module, depth: int, default: Value) -> Value:
         values: list[Value] = []
         handed: list[tuple[ast.expr, Module]] = []  # by parts of the same name, which say nothing new
         position = position_of(function, name)
@@ -65,10 +65,9 @@ class Parameters(OptionValues):
                 )
             elif None in given:
                 passed = self._unpacked(name, given[None], other, call, depth)
-                own = self._default(function, name, module, depth)
-                values.append(own if own.known and passed.note.startswith(OF_LIBRARY) else passed)
+                values.append(default if default.known and passed.note.startswith(OF_LIBRARY) else passed)
             else:
-                values.append(self._default(function, name, module, depth))
+                values.append(default)
         values = values or [self.of(expr, other, depth) for expr, other in handed]
         for other, call, shift in partials(self.live, function, module):
             bound = {k.arg: k.value for k in call.keywords}.get(name)
@@ -78,7 +77,7 @@ class Parameters(OptionValues):
             if bound is not None:
                 values.append(self.of(bound, other, depth))
         if not values:
-            return self._default(function, name, module, depth)
+            return default
         return one_of(values, f"{CALLS_DIFFER}`{function.name}` differ", self.place(module, function))
 
     def _passed_through(self, name: str, module: Module, call: ast.Call, depth: int) -> Value | None:

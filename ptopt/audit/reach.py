@@ -115,7 +115,7 @@ class Reach(ABC):
         if not new:
             return
         self._variables |= new
-        for name in new & self._held.keys():
+        for name in sorted(new & self._held.keys()):
             for holder, held in self._held.pop(name):
                 self._start(holder, held)
 

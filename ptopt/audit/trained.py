@@ -206,24 +206,34 @@ def _holder(live: Live, definition: ast.AST | None) -> Module | None:
 
 def _optimizers(live: Live) -> Iterator[tuple[Module, ast.Call, list[ast.expr]]]:
     """The calls that make an optimizer, or an engine that does, with the arguments that lead to its parameters."""
-    for module, call in live.calls:
-        name = qualified(module, call.func)
-        given = [
-            *call.args[:1],
-            *(k.value for k in call.keywords if k.arg in ("params", "parameters", "model")),
-        ]
-        if not given:
-            continue
-        if is_of_torch(name):
+    for module, call, (given, is_known) in live.found(_optimizer_made):
+        if is_known or live.modules.resolve(module, dotted_name(call.func) or "?") is None:
             yield module, call, given
-        elif _ENGINES.search(name) and (models := [k.value for k in call.keywords if k.arg in _MODELS]):
-            yield module, call, models
-        elif live.modules.resolve(module, dotted_name(call.func) or "?") is None:
-            texts = " ".join(text_of(each) for each in (*call.args, *(k.value for k in call.keywords)))
-            if _OTHER.search(name) and (_GIVEN.search(texts) or "optimizer" in name):
-                yield module, call, [*call.args, *given] if "create" in name else given
-            elif _GIVEN.search(text_of(given[0])) and _is_held_as_optimizer(module, call):
-                yield module, call, given
+
+
+def _optimizer_made(module: Module, call: ast.Call) -> tuple[list[ast.expr], bool] | None:
+    """Those arguments, and whether it surely makes one: else it does unless it is defined in the repository."""
+    name = qualified(module, call.func)
+    given = [
+        *call.args[:1],
+        *(k.value for k in call.keywords if k.arg in ("params", "parameters", "model")),
+    ]
+    if not given:
+        return None
+    if is_of_torch(name):
+        return given, True
+    if _ENGINES.search(name) and (models := [k.value for k in call.keywords if k.arg in _MODELS]):
+        return models, True
+    if _OTHER.search(name) and ("optimizer" in name or _is_given_parameters(call)):
+        return [*call.args, *given] if "create" in name else given, False
+    if _is_held_as_optimizer(module, call) and _GIVEN.search(text_of(given[0])):
+        return given, False
+    return None
+
+
+def _is_given_parameters(call: ast.Call) -> bool:
+    texts = " ".join(text_of(each) for each in (*call.args, *(k.value for k in call.keywords)))
+    return _GIVEN.search(texts) is not None
 
 
 def _called_with_graph(

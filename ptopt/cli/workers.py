@@ -7,6 +7,7 @@ there is one core, where the system does not fork, and where PTOPT_JOBS is 1.
 from __future__ import annotations
 
 import functools
+import gc
 import multiprocessing
 import os
 import signal
@@ -167,6 +168,7 @@ def _end_with_parent() -> None:
 
 def _send(sender: connection.Connection, work: Callable[[], object]) -> None:
     _begin(work)
+    gc.disable()  # what it leaves goes with the process
     try:
         answer = (True, work())
     except Exception as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -107,6 +108,7 @@ def test_work_aside_runs_in_another_process_where_there_are_many_files(small: No
     assert aside(os.getpid, files=3)() == os.getpid()
     wait = aside(os.getpid, files=4)
     assert wait() == wait() != os.getpid()
+    assert aside(gc.isenabled, files=4)() is False  # it would walk what goes with the process
     with pytest.raises(click.ClickException, match="PTOPT_JOBS=1"):
         aside(lambda: os._exit(9), files=4)()
     with pytest.raises(ZeroDivisionError):

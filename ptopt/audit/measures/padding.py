@@ -109,12 +109,14 @@ class _Batches(Enum):
 def _to_maximum(
     setup: Setup, fixed: list[Place], keywords: Mapping[_Batches, list[tuple[Module, ast.keyword]]]
 ) -> str:
-    lengths = {
-        setup.place(m, keyword.value): _length(setup, m, keyword) for m, keyword in keywords[_Batches.FIXED]
-    }
-    known = [length for place in fixed if (length := lengths.get(place)) is not None]
-    number = f" ({max(known)} tokens)" if len(known) == len(fixed) else ""
-    return f"sequences are padded to the maximum length{number}"
+    beside = {setup.place(m, keyword.value): (m, keyword) for m, keyword in keywords[_Batches.FIXED]}
+    lengths = []
+    for place in fixed:
+        length = _length(setup, *beside[place]) if place in beside else None
+        if length is None:  # it is a costly question: the others would not be shown
+            return "sequences are padded to the maximum length"
+        lengths.append(length)
+    return f"sequences are padded to the maximum length ({max(lengths)} tokens)"
 
 
 def _length(setup: Setup, module: Module, padding: ast.keyword) -> int | None:
