@@ -112,7 +112,8 @@ def _command(findings: Iterable[Finding]) -> str:
     if not fixed:
         return ""
     unsafe = any(f.fix is not None and f.fix.safety is Safety.UNSAFE for f in fixed)
-    rules = ",".join(dict.fromkeys(finding.rule for finding in fixed))
+    # A comment may carry the fix of another rule: it is applied where that one is selected.
+    rules = ",".join(dict.fromkeys(finding.fix_rule or finding.rule for finding in fixed))
     paths = list(dict.fromkeys(finding.path for finding in every))
     named = paths if len(paths) <= _MOST_PATHS else []
     parts = ["ptopt fix", *(["--unsafe"] if unsafe else []), f"--select {rules}", *map(shlex.quote, named)]
