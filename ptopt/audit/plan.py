@@ -6,9 +6,21 @@ import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ptopt.audit.advice import ADVICE, measure_of
+from ptopt.audit.advice import ADVICE
 from ptopt.audit.measures.precision import HALF_WEIGHTS
-from ptopt.audit.values import EntryPoint, Gap, Good, Level, Measure, Phase, Place, State, Step, Weighed
+from ptopt.audit.values import (
+    EntryPoint,
+    Gap,
+    Good,
+    Level,
+    Measure,
+    Phase,
+    Place,
+    State,
+    Step,
+    Weighed,
+    measure_of,
+)
 from ptopt.audit.weigh import of_table, without_lines
 from ptopt.findings import Finding, Safety
 

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from ptopt.audit.plan import plan
-from ptopt.audit.values import Audit, Measure, State
+from ptopt.audit.values import Audit, Gap, Measure, State
 from ptopt.findings import Fix, Safety
 from tests.audit.conftest import Auditor
 
@@ -99,3 +99,98 @@ def test_the_command_of_the_plan_selects_the_rule_of_the_fix(audited: Auditor) -
     of_another = dataclasses.replace(each, finding=finding)
     (command,) = (step.command for phase in plan((), (of_another,)) for step in phase.steps)
     assert "--select PTO999" in command and each.finding.rule not in command
+
+
+TRAINER = """\
+from transformers import DataCollatorWithPadding, HfArgumentParser, Trainer, TrainingArguments
+
+
+def main():
+    (args,) = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses()
+    Trainer(make_model(), args, data_collator=DataCollatorWithPadding(tokenizer)).train()
+
+
+main()
+"""
+LOOP = """\
+import torch
+from torch.utils.data import DataLoader
+
+
+def collate(batch):
+    return torch.nn.utils.rnn.pad_sequence([item["input_ids"] for item in batch], batch_first=True)
+
+
+def main():
+    model = torch.nn.TransformerEncoderLayer(512, 8).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    loader = DataLoader(Texts(), collate_fn=collate, num_workers=4)
+    for epoch in range(10):
+        for input_ids in loader:
+            loss = model(input_ids.cuda()).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+
+main()
+"""
+
+
+def gap(audit: Audit, key: str) -> Gap:
+    (found,) = (gap for gap in audit.gaps if gap.key == key)
+    return found
+
+
+def test_advice_is_in_the_words_of_the_framework_of_the_script(audited: Auditor) -> None:
+    own, trainer = audited({"train.py": LOOP}), audited({"train.py": TRAINER})
+    for key, argument in (
+        ("compile", "--torch_compile True"),
+        ("tf32", "--tf32 True"),
+        ("workers", "--dataloader_num_workers 4"),
+        ("precision", "--bf16 True"),
+    ):
+        action = gap(trainer, key).action
+        assert argument in action and "torch.compile(" not in action and "set_float32" not in action
+    assert "torch.compile" in gap(own, "compile").action and "--" not in gap(own, "compile").action
+    both = audited({"a/train.py": LOOP, "b/train.py": TRAINER})
+    action = gap(both, "compile").action
+    assert action.startswith("Wrap the model") and "With transformers: Set `torch_compile=True`" in action
+
+
+@pytest.mark.parametrize(
+    ("requirement", "precision"),
+    [
+        ("lightning>=2.0", 'precision="bf16-mixed"'),
+        ("pytorch-lightning==1.9.0\ntorch==2.0", 'precision="bf16"'),
+        ("pytorch-lightning==1.4.9\ntorch==1.9.0", "precision=16"),
+    ],
+)
+def test_lightning_is_asked_for_its_precision(audited: Auditor, requirement: str, precision: str) -> None:
+    audit = audited({"train.py": LIGHTNING.replace("{arguments}", ""), "requirements.txt": requirement})
+    action = gap(audit, "precision").action
+    assert f"Pass `{precision}` to the `Trainer`" in action and "torch.autocast" not in action
+
+
+def test_a_version_that_lacks_the_argument_is_named(audited: Auditor) -> None:
+    audit = audited({"train.py": TRAINER, "requirements.txt": "transformers>=4.20\ntorch>=2.1\n"})
+    assert "It needs transformers 4.26 or later" in gap(audit, "compile").action
+
+
+def test_shapes_that_vary_are_said_where_compilation_is_advised(audited: Auditor) -> None:
+    """The row of padding decides this condition, so that it is no open one."""
+    varies = gap(audited({"train.py": LOOP}), "compile")
+    assert "The shapes vary" in varies.action and "dynamic=True" in varies.action
+    assert "shapes change" not in varies.wrong_if
+    of_trainer = gap(audited({"train.py": TRAINER}), "compile")
+    assert "The shapes vary" in of_trainer.action and "dynamic=True" not in of_trainer.action
+    unknown = gap(audited({"train.py": ITEMS}), "compile")
+    assert "The shapes vary" not in unknown.action and "shapes change" in unknown.wrong_if
+
+
+def test_what_rows_decide_is_not_left_open(audited: Auditor) -> None:
+    audit = audited({"train.py": LOOP})
+    assert "pinned" in gap(audit, "non_blocking").action
+    assert "set `pin_memory=True` on it as well" in gap(audit, "non_blocking").action
+    assert "does not pin" not in gap(audit, "non_blocking").wrong_if
+    assert "convolutions" not in gap(audit, "tf32").wrong_if
