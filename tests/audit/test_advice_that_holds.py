@@ -194,3 +194,118 @@ def test_what_rows_decide_is_not_left_open(audited: Auditor) -> None:
     assert "set `pin_memory=True` on it as well" in gap(audit, "non_blocking").action
     assert "does not pin" not in gap(audit, "non_blocking").wrong_if
     assert "convolutions" not in gap(audit, "tf32").wrong_if
+
+
+OWN = """\
+import argparse
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+
+class Rows(Dataset):
+    def __init__(self, trainer=None):
+        self.epoch, self.trainer, self.kept = 0, trainer, None
+
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+
+    def fill(self):
+        self.kept = torch.ones(3)
+
+    def __getitem__(self, index):
+        return self.pick({item})
+
+    def pick(self, index):
+        return torch.ones(3) * index
+
+
+def make_loader():
+    return DataLoader(Rows(), num_workers=4)
+
+
+def train(model, loader, optimizer, args):
+    for step, x in enumerate(tqdm(loader), 1):
+        loss = model(x.cuda()).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--epochs", type=int, default=10)
+    args = parser.parse_args()
+    model = torch.nn.Linear(3, 3).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    loader = make_loader()
+    {loop}
+
+
+if __name__ == "__main__":
+    main()
+"""
+EPOCHS = "for epoch in range(args.epochs):\n        "
+
+
+@pytest.mark.parametrize(
+    ("loop", "change", "advised_on"),
+    [
+        ("train(model, loader, optimizer, args)", ("", ""), False),
+        (f"{EPOCHS}train(model, loader, optimizer, args)", ("", ""), True),
+        (f"{EPOCHS}train(model, loader, optimizer, args)", ("default=10", "default=1"), False),
+        ("while True:\n        train(model, loader, optimizer, args)", ("", ""), True),
+        ("train(model, itertools.cycle(loader), optimizer, args)", ("", ""), True),
+        ("train(model, loader, optimizer, args)\n    train(model, loader, optimizer, args)", ("", ""), True),
+        ("train(model, loader, optimizer, args)", ("in enumerate(tqdm(loader), 1)", "in range(9)"), True),
+        ("train(model, loader, optimizer, args)", ("for step, x in", "for lr in (1, 2):\n      for step, x in"), True),
+        ("train(model, make(loader), optimizer, args)", ("", ""), True),
+    ],
+)  # fmt: skip
+def test_workers_are_kept_between_passes_only(
+    audited: Auditor, loop: str, change: tuple[str, str], advised_on: bool
+) -> None:
+    """Where the loader is iterated once, by a loop or by one epoch, its workers start once anyhow."""
+    code = OWN.replace("{loop}", loop).replace("{item}", "index")
+    if "for lr" in change[1]:
+        body = code[code.index("        loss = model(x") : code.index("\n\ndef main")]
+        code = code.replace(body, "\n".join(f"  {line}" for line in body.splitlines()))
+    if change[0]:
+        assert change[0] in code
+        code = code.replace(*change)
+    audit = audited({"train.py": code})
+    assert ("persistent_workers" in advised(audit)) is advised_on
+    assert row(audit, "persistent_workers").state is (State.OFF if advised_on else State.NOT_APPLICABLE)
+
+
+@pytest.mark.parametrize(
+    ("item", "before", "advised_on"),
+    [
+        ("index", "loader.dataset.set_epoch(epoch)", True),
+        ("index + self.epoch", "loader.dataset.set_epoch(epoch)", False),
+        ("index + self.epoch", "loader.dataset.epoch = epoch", False),
+        ("index + self.epoch", "print(epoch)", True),
+        ("index + int(self.trainer.state.epoch)", "print(epoch)", False),
+        ("index + self.trainer.args.num_epochs", "print(epoch)", True),
+        ("index + self.trainer.args.seed", "print(epoch)", True),
+        ("index if self.kept is None else self.kept", "loader.dataset.fill()", False),
+    ],
+)
+def test_workers_are_not_kept_where_items_depend_on_the_epoch(
+    audited: Auditor, item: str, before: str, advised_on: bool
+) -> None:
+    """A worker has the copy of the dataset that it was started with."""
+    loop = f"{EPOCHS}{before}\n        train(model, loader, optimizer, args)"
+    audit = audited({"train.py": OWN.replace("{loop}", loop).replace("{item}", item)})
+    assert ("persistent_workers" in advised(audit)) is advised_on
+    if not advised_on:
+        assert "`Rows.__getitem__` reads `self." in row(audit, "persistent_workers").detail
+        assert not any("ersistent" in step.title for phase in audit.plan for step in phase.steps)
+
+
+@pytest.mark.parametrize(("epochs", "state"), [("1", State.NOT_APPLICABLE), ("3", State.OFF)])
+def test_a_trainer_of_one_epoch_keeps_no_workers(audited: Auditor, epochs: str, state: State) -> None:
+    command = f"python train.py --dataloader_num_workers 4 --num_train_epochs {epochs}\n"
+    audit = audited({"train.py": TRAINER, "run.sh": command})
+    assert row(audit, "persistent_workers").state is state
+    audit = audited({"train.py": LIGHTNING.replace("{arguments}", f"max_epochs={epochs}")})
+    assert row(audit, "persistent_workers").state is state

@@ -12,6 +12,8 @@ from ptopt.audit.arguments import TrainerArguments, lightning_argument
 from ptopt.audit.calling import callers, holds_of_all_calls, lineage
 from ptopt.audit.known import Value, agreed
 from ptopt.audit.measures.endless import is_endless
+from ptopt.audit.measures.itemstate import changes_between_epochs
+from ptopt.audit.measures.passes import single_pass
 from ptopt.audit.modules import Module, text_of
 from ptopt.audit.setup import Candidate, Setup
 from ptopt.audit.values import Measure, Place, State
@@ -389,7 +391,16 @@ def persistent_workers(setup: Setup) -> Measure:
     loaders = () if setup.framework in ("transformers", "TRL") else _loaders(setup)
     if loaders and all(is_endless(setup, each.module, each.call) for each in loaders):
         return setup.not_applicable(key, title, "the loader never ends, so that its workers start once")
-    return _decided(setup, key, title, _setting(setup, "persistent_workers", False), "`persistent_workers`")
+    row = _decided(setup, key, title, _setting(setup, "persistent_workers", False), "`persistent_workers`")
+    if row.state is not State.OFF:
+        return row
+    if once := single_pass(setup):
+        return setup.not_applicable(key, title, f"{once}, so that its workers start once")
+    if changed := changes_between_epochs(setup):
+        read, place = changed
+        why = f"{read}, of which workers that are kept would not see the changes"
+        return Measure(key, title, State.NOT_APPLICABLE, why, (place, *row.evidence[:3]))
+    return row
 
 
 def prefetch(setup: Setup) -> Measure:
