@@ -17,10 +17,11 @@ from ptopt.audit.measures.copies import BY_ACCELERATE
 from ptopt.audit.measures.distributed import DATA_PARALLEL
 from ptopt.audit.measures.optimizer import FILLED_BY_HAND, FUSED_ARGUMENT
 from ptopt.audit.measures.padding import TOKENS
+from ptopt.audit.measures.precision import CONVOLVES
 from ptopt.audit.measures.saving import NOTHING_SAVED
-from ptopt.audit.openconditions import open_conditions, settled
+from ptopt.audit.openconditions import OF_CLASS, has_unpinned_class, open_conditions, settled
 from ptopt.audit.published import PINNED_COPIES, is_of_other_code, worth
-from ptopt.audit.values import EntryPoint, Gap, Level, Measure, State, measure_of
+from ptopt.audit.values import EntryPoint, Gap, Kind, Level, Measure, State, measure_of
 from ptopt.project.added import ADDED, Added
 from ptopt.project.facts import NO_FACTS, ProjectFacts
 
@@ -153,6 +154,7 @@ ADVICE: dict[str, Advice] = {
 }  # fmt: skip
 
 _MOST_PLACES = 6
+_BEFORE_AMPERE = frozenset({Kind.NO_BFLOAT16, Kind.NO_TENSOR_CORES})  # GPUs without TF32
 _FEW_TOKENS = 64  # such as of a caption: what is saved by shorter ones is little
 _OPTION_OF_FRAMEWORK = re.compile(r", or switch on the option of the framework \(`\w+`, `\w+`\)")
 _CLASS = re.compile(r"`([A-Z]\w+)`")
@@ -245,6 +247,8 @@ def _gap(
     if key == "non_blocking":
         advice = replace(advice, action=_action_of_copies(advice.action, [m for _, m in missing]))
     entries = [entry for entry, _ in missing]
+    if key == "pin_memory" and all(map(has_unpinned_class, entries)):
+        advice = replace(advice, action=OF_CLASS, effort="a few lines")
     action = _action(advice, missing, facts)
     action = _without_others(key, action, missing)
     if not by_hand:
@@ -369,7 +373,9 @@ def is_gap(entry: EntryPoint, measure: Measure) -> bool:
         return False
     if measure.key == "tf32":  # mixed precision takes the products away from float32 already
         precision = measure_of(entry, "precision")
-        return precision is None or precision.state is State.OFF
+        lacks = any(obstacle.kind in _BEFORE_AMPERE for obstacle in entry.obstacles)
+        needless = lacks or CONVOLVES in measure.detail
+        return (precision is None or precision.state is State.OFF) and not needless
     if measure.key == "distributed":
         if measure.by_model:
             return _DATA_PARALLEL.search(measure.detail) is not None

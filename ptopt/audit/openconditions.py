@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ptopt.audit.frameworks import TRAINERS
+from ptopt.audit.measures.unpinned import NOT_REACHED
 from ptopt.audit.values import EntryPoint, State, measure_of
 
 VARIES = "batches are padded to their longest"  # how the row of padding says that shapes change from batch to batch
@@ -81,6 +82,19 @@ def _varies_in_trainer(entry: EntryPoint) -> bool:
     return has_varying_lengths(entry) and entry.framework in TRAINERS
 
 
+OF_CLASS = "Give the class that the pinning does not reach a method `pin_memory`, which returns it with its tensors pinned."
+
+
+def has_unpinned_class(entry: EntryPoint) -> bool:
+    """Does the loader pin, and give what its pinning does not reach?"""
+    row = measure_of(entry, "pin_memory")
+    return row is not None and NOT_REACHED in row.detail
+
+
+def _pins_nothing(entry: EntryPoint) -> bool:
+    return is_state("pin_memory", State.OFF)(entry) and not has_unpinned_class(entry)
+
+
 # Measure -> what its action says more where a condition holds.
 _SETTLED: dict[str, tuple[tuple[str, Callable[[EntryPoint], bool]], ...]] = {
     "compile": (
@@ -97,10 +111,8 @@ _SETTLED: dict[str, tuple[tuple[str, Callable[[EntryPoint], bool]], ...]] = {
         ("It pays with mixed precision, which is off: do that first.", is_state("precision", State.OFF)),
     ),
     "non_blocking": (
-        (
-            "The loader does not pin its batches: set `pin_memory=True` on it as well.",
-            is_state("pin_memory", State.OFF),
-        ),
+        ("The loader does not pin its batches: set `pin_memory=True` on it as well.", _pins_nothing),
+        (OF_CLASS, has_unpinned_class),
     ),
 }
 

@@ -309,3 +309,110 @@ def test_a_trainer_of_one_epoch_keeps_no_workers(audited: Auditor, epochs: str, 
     assert row(audit, "persistent_workers").state is state
     audit = audited({"train.py": LIGHTNING.replace("{arguments}", f"max_epochs={epochs}")})
     assert row(audit, "persistent_workers").state is state
+
+
+CONVOLVES = """\
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.features = nn.Sequential(nn.Conv2d(3, 64, 3), nn.ReLU(), nn.Conv2d(64, 64, 3))
+        self.head = nn.Linear(64, 10)
+
+    def forward(self, x):
+        return self.head(self.features(x).mean((2, 3)))
+
+
+class {batch}:
+    def __init__(self, items):
+        self.x = torch.stack(items)
+
+    def to(self, device):
+        self.x = self.x.to(device)
+        return self
+
+
+class Collate:
+    def __call__(self, items):
+        targets = None
+        if items:
+            targets = Batch(items)
+        return {returned}
+
+
+def main():
+    model = Net().cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loader = DataLoader(images, collate_fn=Collate(), num_workers=4, pin_memory=True)
+    for epoch in range(10):
+        for images, targets in loader:
+            loss = model(images.to("cuda")).mean() + targets.to("cuda").x.mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+
+main()
+"""
+
+
+def convolves(batch: str = "Batch", returned: str = "torch.stack(items), targets") -> str:
+    return CONVOLVES.replace("{batch}", batch).replace("{returned}", returned)
+
+
+def test_tf32_is_not_advised_where_nearly_all_convolves(audited: Auditor) -> None:
+    """Convolutions use it by default."""
+    audit = audited({"train.py": convolves()})
+    found = row(audit, "tf32")
+    assert found.state is State.OFF and "convolutions, nearly all of the work here" in found.detail
+    assert "tf32" not in advised(audit)
+    for old, new in (
+        ("self.features(x).mean((2, 3))", "self.features(x).mean((2, 3)) @ self.features(x).mean((2, 3)).T"),
+        ("self.head = nn.Linear(64, 10)", "self.head = nn.LSTM(64, 10)"),
+        ("def main():", "def main():\n    torch.backends.cudnn.allow_tf32 = False"),
+    ):
+        assert old in convolves()
+        assert "tf32" in advised(audited({"train.py": convolves().replace(old, new)}))
+
+
+def test_figures_of_the_fused_update_are_those_of_such_networks(audited: Auditor) -> None:
+    """They were measured with AdamW and linear layers."""
+    of_images = gap(audited({"train.py": convolves()}), "fused_optimizer")
+    assert of_images.other_figures and not of_images.impact
+    with_adam = convolves().replace("optim.SGD", "optim.AdamW")
+    assert gap(audited({"train.py": with_adam}), "fused_optimizer").other_figures
+    with_adam = LOOP.replace("optim.SGD", "optim.AdamW")
+    of_texts = gap(audited({"train.py": with_adam}), "fused_optimizer")
+    assert of_texts.impact and not of_texts.other_figures
+    assert gap(audited({"train.py": LOOP}), "fused_optimizer").other_figures
+
+
+@pytest.mark.parametrize(
+    ("batch", "reached"),
+    [
+        ("Batch", False),
+        ("Batch(dict)", True),
+        ("Batch(Elsewhere)", True),
+        ("Batch:\n    def pin_memory(self):\n        return self\n\nclass Other", True),
+    ],
+)
+def test_pinning_does_not_reach_a_class_without_a_method_for_it(
+    audited: Auditor, batch: str, reached: bool
+) -> None:
+    audit = audited({"train.py": convolves(batch)})
+    pinned, copied = row(audit, "pin_memory"), row(audit, "non_blocking")
+    assert pinned.state is State.ON
+    assert ("does not reach `Batch`" in pinned.detail) is not reached
+    assert ("`Batch` is not in pinned memory" in copied.detail) is not reached
+    assert ("method `pin_memory`" in gap(audit, "non_blocking").action) is not reached
+
+
+def test_a_batch_of_which_nothing_is_pinned(audited: Auditor) -> None:
+    audit = audited({"train.py": convolves(returned="targets")})
+    assert row(audit, "pin_memory").state is State.OFF
+    action = gap(audit, "pin_memory").action
+    assert "method `pin_memory`" in action and "pin_memory=True" not in action

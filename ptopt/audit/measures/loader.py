@@ -14,6 +14,7 @@ from ptopt.audit.known import Value, agreed
 from ptopt.audit.measures.endless import is_endless
 from ptopt.audit.measures.itemstate import changes_between_epochs
 from ptopt.audit.measures.passes import single_pass
+from ptopt.audit.measures.unpinned import Unpinned, unpinned
 from ptopt.audit.modules import Module, text_of
 from ptopt.audit.setup import Candidate, Setup
 from ptopt.audit.values import Measure, Place, State
@@ -373,7 +374,21 @@ def workers(setup: Setup) -> Measure:
 
 def pin_memory(setup: Setup) -> Measure:
     values = _setting(setup, "pin_memory", False)
-    return _decided(setup, "pin_memory", "Pinned memory", values, "`pin_memory`")
+    row = _decided(setup, "pin_memory", "Pinned memory", values, "`pin_memory`")
+    missed = setup.once(not_pinned) if row.state is State.ON else None
+    if missed is None:
+        return row
+    state = State.OFF if missed.whole else State.ON
+    return replace(
+        row, state=state, detail=f"{row.detail}; {missed.said}", evidence=(*row.evidence[:3], missed.place)
+    )
+
+
+def not_pinned(setup: Setup) -> Unpinned | None:
+    """The class of batches, or of parts of them, that pinning does not reach."""
+    if setup.framework in ("transformers", "TRL"):
+        return None
+    return unpinned(setup, ((each.module, each.call) for each in _loaders(setup)))
 
 
 def persistent_workers(setup: Setup) -> Measure:
