@@ -149,7 +149,8 @@ def test_several_images_are_a_range(audited: Auditor) -> None:
     assert facts.span("torch") == span
     assert facts.excludes("torch", "2.0") and not facts.excludes("torch", "1.7")
     assert facts.divided("torch", "1.7") and not facts.divided("torch", "2.0")
-    found = rows(audited, {"train.py": TRAIN, **files})
+    train = TRAIN.replace("DataLoader(data(), num_workers=4):", "epochs(DataLoader(data(), num_workers=4)):")
+    found = rows(audited, {"train.py": train, **files})
     assert (found["compile"].state, span in found["compile"].detail) == (NOT_APPLICABLE, True)
     assert found["tf32"].state is UNKNOWN
     assert found["persistent_workers"].state is OFF

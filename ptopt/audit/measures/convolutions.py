@@ -112,7 +112,7 @@ def nearly_all_convolve(setup: Setup) -> bool:
     convolutions = [
         pair for pair in setup.of_trained(setup.named(_CONV)) if not _cuts_patches(setup, pair[1])
     ]
-    return len(products) <= max(_FEW_HEADS, len(convolutions))
+    return 2 * len(products) <= (len(convolutions) or 2 * _FEW_HEADS)
 
 
 def _multiplies(setup: Setup) -> bool:

@@ -22,6 +22,7 @@ _COUNTED = re.compile(r"^self\.\w+\.(\w+\.)*(\w*epoch\w*|global_step|cur(rent)?_
 _CONSTANT = re.compile(r"(num|n|max|total|per|warm\w*|end|start)_?epochs?|epochs|per_epoch", re.I)
 _SHARED = re.compile(r"\b(Raw)?(Value|Array)\(|share_memory|Manager\(|SharedMemory")
 _OF_DATA = re.compile(r"data_?set$|(^|\.|_)ds$|(^|_)data$", re.I)
+_EPOCH = re.compile(r"epoch|(^|_)(stage|round|phase)s?(_|$)", re.I)
 _IS_TOLD = "set_epoch"  # called by trainers, too
 
 
@@ -132,7 +133,7 @@ def _stores(setup: Setup, name: str) -> Iterator[tuple[Module, ast.Attribute]]:
 def _is_set_again(setup: Setup, module: Module, store: ast.Attribute) -> bool:
     return (
         _OF_DATA.search(text_of(store.value)) is not None
-        and any(True for _ in module.file.index.loops_of(store))
+        and _is_of_epochs(module, store)
         and setup.runs(module, store).truth is not False
     )
 
@@ -143,14 +144,24 @@ def _assigns(statement: ast.Assign | ast.AugAssign | ast.AnnAssign, name: str) -
 
 
 def _is_called_again(setup: Setup, module: Module, method: FunctionNode) -> bool:
-    """Is it called in a loop of what runs, or by trainers, which tell a dataset its epoch?"""
+    """Is it called for each epoch: in a loop that says so, in a hook of that name, or by trainers, which tell a dataset its epoch?"""
     sites = callers(setup.live, method, module)
     if method.name == _IS_TOLD and sites:
         return True
     return any(
-        any(True for _ in other.file.index.loops_of(call))
+        _is_of_epochs(other, call)
         for other, call, _ in sites
         if isinstance(call.func, ast.Attribute)
         and not is_self(call.func)
         and setup.runs(other, call).truth is not False
     )
+
+
+def _is_of_epochs(module: Module, node: ast.AST) -> bool:
+    """Does a loop around it, or its function, name the epochs?"""
+    function = module.file.index.function_of(node)
+    heads = [
+        text_of(loop.test) if isinstance(loop, ast.While) else f"{text_of(loop.target)} {text_of(loop.iter)}"
+        for loop in module.file.index.loops_of(node)
+    ]
+    return any(map(_EPOCH.search, [*heads, function.name if function is not None else ""]))
