@@ -12,6 +12,7 @@ from ptopt.project.facts import ProjectFacts
 TRAINERS = ("transformers", "TRL")
 _TRAINER = "transformers"  # TRL's trainers take its arguments
 _COMPARED = ", and compare the losses of a short run."
+_FITTED = "Fit the compiled module, `trainer.fit(torch.compile(module))`."
 _OF: Mapping[str, Mapping[str, str]] = {
     _TRAINER: {
         "precision": "Set `bf16=True` in the training arguments (`--bf16 True`)" + _COMPARED,
@@ -30,7 +31,7 @@ _OF: Mapping[str, Mapping[str, str]] = {
     },
     "Lightning": {
         "precision": 'Pass `precision="bf16-mixed"` to the `Trainer`' + _COMPARED,
-        "compile": "Fit the compiled module, `trainer.fit(torch.compile(module))`. The first steps compile: compare later ones.",
+        "compile": _FITTED + " The first steps compile: compare later ones.",
         "cudnn_benchmark": "Pass `benchmark=True` to the `Trainer` where the shapes of the inputs stay the same.",
     },
     "Fabric": {"precision": 'Pass `precision="bf16-mixed"` to `Fabric`' + _COMPARED},
@@ -69,7 +70,13 @@ def _name(entry: EntryPoint) -> str:
 
 
 def _spelled(text: str, facts: ProjectFacts) -> str:
-    """As the version of the project takes it: Lightning had `bf16` before `bf16-mixed`, and 16 before both."""
+    """As the version of the project takes it: Lightning had `bf16` before `bf16-mixed`, and 16 before both, and takes no compiled module
+    before 1.8.4.
+    """
+    if _FITTED in text and facts.excludes("lightning", "1.8.4"):
+        return text.replace(
+            _FITTED, "Compile the network that the module holds, `self.model = torch.compile(self.model)`."
+        )
     if "bf16-mixed" not in text:
         return text
     for name, older in (('precision="bf16"', "precision=16"), ("bf16-mixed", 'precision="bf16"')):

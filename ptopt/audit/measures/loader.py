@@ -410,7 +410,15 @@ def persistent_workers(setup: Setup) -> Measure:
     if row.state is not State.OFF:
         return row
     if once := single_pass(setup):
-        return setup.not_applicable(key, title, f"{once}, so that its workers start once")
+        why, place = once
+        places = (*(() if place is None else (place,)), *row.evidence[:3])
+        return Measure(
+            key,
+            title,
+            State.NOT_APPLICABLE,
+            f"{why}, so that its workers start once",
+            tuple(dict.fromkeys(places)),
+        )
     if changed := changes_between_epochs(setup):
         read, place = changed
         why = f"{read}, of which workers that are kept would not see the changes"

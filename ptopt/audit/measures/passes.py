@@ -10,6 +10,7 @@ from ptopt.audit.calling import callers
 from ptopt.audit.known import Value
 from ptopt.audit.modules import Module, dotted_name, text_of
 from ptopt.audit.setup import Setup
+from ptopt.audit.values import Place
 from ptopt.source.calls import last_name
 from ptopt.source.index import FUNCTIONS, FunctionNode, own_nodes
 
@@ -21,27 +22,29 @@ _AROUND = frozenset(
 _BEGINS_AGAIN = re.compile(r"cycle|infinit|endless|forever|repeat|\binf_", re.I)
 
 
-def single_pass(setup: Setup) -> str:
-    """Why each batch loop of the training runs over its loader once, in words; "" where one may run more often."""
+def single_pass(setup: Setup) -> tuple[str, Place | None] | None:
+    """Why each batch loop of the training runs over its loader once, and what says so; None where one may run more often."""
     if setup.framework in ("transformers", "TRL"):
         return _one_epoch(TrainerArguments(setup).of("num_train_epochs"), "num_train_epochs")
     if setup.framework == "Lightning":
         return _one_epoch(lightning_argument(setup, "max_epochs", None), "max_epochs")
     if setup.framework not in _OWN_LOOPS or setup.start is None or setup.blind_loop:
-        return ""
+        return None
     found = _Passes(setup)
     backward = [pair for pair in setup.calls("backward") if setup.runs(*pair).truth is not False]
     if not backward or not all(found.is_once(module, call) for module, call in (setup.start, *backward)):
-        return ""
-    return "the only loop over the loader runs once" + (f": {found.note}" if found.note else "")
+        return None
+    note = f": {found.note}" if found.note else ""
+    return f"the only loop over the loader runs once{note}", setup.place(*setup.start)
 
 
-def _one_epoch(value: Value, name: str) -> str:
+def _one_epoch(value: Value, name: str) -> tuple[str, Place | None] | None:
     try:
         one = value.known and float(value.value) == 1
     except (TypeError, ValueError):
-        return ""
-    return f"there is one epoch, `{name}` is 1" + (f" ({value.note})" if value.note else "") if one else ""
+        return None
+    note = f" ({value.note})" if value.note else ""
+    return (f"there is one epoch, `{name}` is 1{note}", value.place) if one else None
 
 
 class _Passes:
