@@ -11,15 +11,18 @@ from types import MappingProxyType
 from packaging.version import Version
 
 from ptopt.audit.critical import is_measure_critical
+from ptopt.audit.frameworks import TRAINERS, argument_added, has_own, with_frameworks
 from ptopt.audit.halfprecision import obstacle_places, precision_action
 from ptopt.audit.measures.copies import BY_ACCELERATE
 from ptopt.audit.measures.distributed import DATA_PARALLEL
 from ptopt.audit.measures.optimizer import FILLED_BY_HAND, FUSED_ARGUMENT
 from ptopt.audit.measures.padding import TOKENS
+from ptopt.audit.measures.precision import CONVOLVES
 from ptopt.audit.measures.saving import NOTHING_SAVED
+from ptopt.audit.openconditions import OF_CLASS, has_unpinned_class, open_conditions, settled
 from ptopt.audit.published import PINNED_COPIES, is_of_other_code, worth
-from ptopt.audit.values import EntryPoint, Gap, Level, Measure, State
-from ptopt.project.added import ADDED
+from ptopt.audit.values import EntryPoint, Gap, Kind, Level, Measure, State, measure_of
+from ptopt.project.added import ADDED, Added
 from ptopt.project.facts import NO_FACTS, ProjectFacts
 
 
@@ -33,7 +36,6 @@ class Advice:
     speeds_up: str
     newer: str = ""  # what of the action, by its name in `ptopt.project.added`, an older library lacks
     older: str = ""  # the action without it
-    of_trainer: str = ""  # the action where the Trainer of transformers makes what it is about
 
 
 ADVICE: dict[str, Advice] = {
@@ -62,7 +64,7 @@ ADVICE: dict[str, Advice] = {
     ),
     "compile": Advice(
         Level.MODERATE,
-        "Wrap the model in `torch.compile` and look at the second epoch: the first steps compile.",
+        "Wrap the model in `torch.compile`. The first steps compile: compare later ones.",
         "shapes change from step to step, the code breaks the graph often, or runs are short",
         2, "an afternoon, with a look at recompilations", "forward and backward pass",
     ),
@@ -95,7 +97,6 @@ ADVICE: dict[str, Advice] = {
         "Pass `fused=True` to the optimizer.",
         "parameters are sparse or of a type that the fused kernel does not take",
         1, "a flag", "update of the parameters",
-        of_trainer='Set `optim="adamw_torch_fused"` in the training arguments.',
     ),
     "set_to_none": Advice(
         Level.LOW,
@@ -153,13 +154,13 @@ ADVICE: dict[str, Advice] = {
 }  # fmt: skip
 
 _MOST_PLACES = 6
+_BEFORE_AMPERE = frozenset({Kind.NO_BFLOAT16, Kind.NO_TENSOR_CORES})  # GPUs without TF32
 _FEW_TOKENS = 64  # such as of a caption: what is saved by shorter ones is little
 _OPTION_OF_FRAMEWORK = re.compile(r", or switch on the option of the framework \(`\w+`, `\w+`\)")
 _CLASS = re.compile(r"`([A-Z]\w+)`")
 _SET_BY_HAND = "Where the code fills gradients with zeros, set them to None: `parameter.grad = None` for `parameter.grad.zero_()`."
 _ASK_LIBRARY = ', or ask the library for it (`attn_implementation="sdpa"`)'
 _OF_TRANSFORMERS = re.compile(r"transformers|attn_implementation")
-_TRAINERS = ("transformers", "TRL")
 # Measures whose advice is code to write: where an option switches it on, that code is there already.
 _HAVE_OPTIONS = frozenset({"precision", "attention", "compile", "channels_last", "monitoring"})
 # `--amp`, or `amp` of a configuration: what a row names as the reason why a measure that the code has is off
@@ -243,27 +244,27 @@ def _gap(
     places = tuple(dict.fromkeys(place for _, m in missing for place in m.evidence))
     paths = tuple(dict.fromkeys(entry.path for entry, _ in missing))
     options = [match and match[1] for _, m in missing for match in (_OPTION.search(m.detail),)]
-    by_trainer = {entry.framework in _TRAINERS for entry, _ in missing} if advice.of_trainer else {False}
-    if True in by_trainer:
-        both = f"{advice.action} With transformers: {advice.of_trainer}"
-        advice = replace(advice, action=both if False in by_trainer else advice.of_trainer)
     if key == "non_blocking":
         advice = replace(advice, action=_action_of_copies(advice.action, [m for _, m in missing]))
-    action = _action(advice, [m for _, m in missing], facts)
+    entries = [entry for entry, _ in missing]
+    if key == "pin_memory" and all(map(has_unpinned_class, entries)):
+        advice = replace(advice, action=OF_CLASS, effort="a few lines")
+    action = _action(advice, missing, facts)
     action = _without_others(key, action, missing)
-    action += "" if by_hand else _condition(key, [m for _, m in missing], facts)
+    if not by_hand:
+        action += _condition(key, missing, facts)
     if key == "precision":
-        entries = [entry for entry, _ in missing]
         action = precision_action(action, entries, facts)
         places = tuple(dict.fromkeys((*places[: _MOST_PLACES // 2], *obstacle_places(entries), *places)))
-    if key in _HAVE_OPTIONS and options and options[0] and set(options) == {options[0]}:
+    one_option = bool(options) and options[0] and set(options) == {options[0]}
+    if key in _HAVE_OPTIONS and one_option and not has_own(key, entries):
         action = (
             f"The code has an option for it, {options[0]}, which is off: try that first. Otherwise: {action}"
         )
     return Gap(
-        key, missing[0][1].title, level, action, advice.wrong_if, paths, places[:_MOST_PLACES],
-        () if is_of_other_code(key, [entry for entry, _ in missing]) else worth(_figure_of(key, missing)),
-        other_figures=is_of_other_code(key, [entry for entry, _ in missing]), effort=advice.effort,
+        key, missing[0][1].title, level, action + settled(key, entries), open_conditions(key, advice.wrong_if, entries), paths, places[:_MOST_PLACES],
+        () if is_of_other_code(key, entries) else worth(_figure_of(key, missing)),
+        other_figures=is_of_other_code(key, entries), effort=advice.effort,
     )  # fmt: skip
 
 
@@ -282,31 +283,36 @@ def _figure_of(key: str, missing: Sequence[tuple[EntryPoint, Measure]]) -> str:
     return PINNED_COPIES if pinned else key
 
 
-def _action(advice: Advice, measures: Sequence[Measure], facts: ProjectFacts) -> str:
+def _action(advice: Advice, missing: Sequence[tuple[EntryPoint, Measure]], facts: ProjectFacts) -> str:
     """What to do, for what the rows say: where a library is too old everywhere, to take a newer one first, or what it has."""
     newer = ADDED[advice.newer] if advice.newer else None
-    if newer is not None and facts.excludes(newer.package, newer.version):
-        return advice.older
-    lacking = [measure.lacking for measure in measures if measure.lacking is not None]
-    if len(lacking) == len(measures):
+    is_old = newer is not None and facts.excludes(newer.package, newer.version)
+    said = advice.older if is_old else advice.action
+    action = with_frameworks(missing[0][1].key, said, [entry for entry, _ in missing], facts)
+    lacking = [measure.lacking for _, measure in missing if measure.lacking is not None]
+    if len(lacking) == len(missing):
         first = max(lacking, key=lambda added: Version(added.version))
-        return f"Use {first.package} {first.version} or later. Then: {advice.action}"
-    return advice.action
+        return f"Use {first.package} {first.version} or later. Then: {action}"
+    return action
 
 
 def _without_others(key: str, action: str, missing: Sequence[tuple[EntryPoint, Measure]]) -> str:
     """Without the option of a framework or of a library where the scripts have none that takes it."""
-    if key == "precision" and all(entry.framework == "PyTorch" for entry, _ in missing):
+    if key == "precision" and all(
+        entry.framework == "PyTorch" or has_own(key, [entry]) for entry, _ in missing
+    ):
         return _OPTION_OF_FRAMEWORK.sub("", action)
     if key == "attention" and not any(
-        entry.framework in _TRAINERS or _OF_TRANSFORMERS.search(m.detail) for entry, m in missing
+        entry.framework in TRAINERS or _OF_TRANSFORMERS.search(m.detail) for entry, m in missing
     ):
         return action.replace(_ASK_LIBRARY, "")
     return action
 
 
-def _condition(key: str, measures: Sequence[Measure], facts: ProjectFacts) -> str:
+def _condition(key: str, missing: Sequence[tuple[EntryPoint, Measure]], facts: ProjectFacts) -> str:
     """Which version the advice needs, where the project may run with an older one: " It needs torch 2.0: ..."; else ""."""
+    measures = [measure for _, measure in missing]
+    of_trainer = argument_added(key, [entry for entry, _ in missing])
     added = ADDED.get(NEEDS.get(key, ""))
     newer = ADDED.get(
         ADVICE[key].newer
@@ -319,6 +325,12 @@ def _condition(key: str, measures: Sequence[Measure], facts: ProjectFacts) -> st
         classes = {match[1] for m in measures for match in _CLASS.finditer(m.detail)}
         named = [FUSED_ARGUMENT[name] for name in classes if name in FUSED_ARGUMENT]
         added = max(named, key=lambda each: Version(each.version), default=added)
+    # Without an argument in any version the row says so, and the action begins with it.
+    argument = "" if any(measure.lacking for measure in measures) else _needs(of_trainer, facts)
+    return _needs(added, facts) + argument
+
+
+def _needs(added: Added | None, facts: ProjectFacts) -> str:
     if added is None or facts.at_least(added.package, added.version) is not False:
         return ""
     said = facts.describe(added.package)
@@ -361,7 +373,9 @@ def is_gap(entry: EntryPoint, measure: Measure) -> bool:
         return False
     if measure.key == "tf32":  # mixed precision takes the products away from float32 already
         precision = measure_of(entry, "precision")
-        return precision is None or precision.state is State.OFF
+        lacks = any(obstacle.kind in _BEFORE_AMPERE for obstacle in entry.obstacles)
+        needless = lacks or CONVOLVES in measure.detail
+        return (precision is None or precision.state is State.OFF) and not needless
     if measure.key == "distributed":
         if measure.by_model:
             return _DATA_PARALLEL.search(measure.detail) is not None
@@ -373,7 +387,3 @@ def is_gap(entry: EntryPoint, measure: Measure) -> bool:
         pinned = measure_of(entry, "pin_memory")
         return pinned is None or pinned.state is not State.NOT_APPLICABLE
     return measure.key in ADVICE
-
-
-def measure_of(entry: EntryPoint, key: str) -> Measure | None:
-    return next((m for m in entry.measures if m.key == key), None)

@@ -10,6 +10,11 @@ from ptopt.project.facts import ProjectFacts
 _FAST_BFLOAT16 = "2.0"  # of torch: before it cuDNN is not used for convolutions in bfloat16 by default
 _FORM_BFLOAT16 = '`torch.autocast("cuda", dtype=torch.bfloat16)`'
 _FORM_FLOAT16 = '`torch.autocast("cuda", dtype=torch.float16)` and step through a `GradScaler`'
+# How frameworks call the two; the longer ones first.
+_OF_FRAMEWORKS = (
+    ("(`bf16`", "(`fp16`"), ("bf16=True", "fp16=True"), ("--bf16", "--fp16"), ('"bf16-mixed"', '"16-mixed"'),
+    ('mixed_precision="bf16"', 'mixed_precision="fp16"'), ('precision="bf16"', "precision=16"),
+)  # fmt: skip
 _SAYS = {
     Kind.OLD_TORCH: "First move to torch 1.10 or later: {what} is of a torch without autocast.",
     Kind.THREADS: (
@@ -54,7 +59,8 @@ def precision_action(action: str, entries: Sequence[EntryPoint], facts: ProjectF
         any(o.kind in _ONLY_FLOAT16 for o in entry.obstacles) for entry in entries
     )
     if float16:
-        action = action.replace(_FORM_BFLOAT16, _FORM_FLOAT16).replace("(`bf16`", "(`fp16`")
+        for bfloat16, half in ((_FORM_BFLOAT16, _FORM_FLOAT16), *_OF_FRAMEWORKS):
+            action = action.replace(bfloat16, half)
     before = [text for kind in _FIRST if (text := _sentence(kind, entries, float16))]
     after = [text for kind in _SAYS if kind not in _FIRST and (text := _sentence(kind, entries, float16))]
     return " ".join([*before, action, *after])

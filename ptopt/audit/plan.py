@@ -6,9 +6,21 @@ import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ptopt.audit.advice import ADVICE, measure_of
+from ptopt.audit.advice import ADVICE
 from ptopt.audit.measures.precision import HALF_WEIGHTS
-from ptopt.audit.values import EntryPoint, Gap, Good, Level, Measure, Phase, Place, State, Step, Weighed
+from ptopt.audit.values import (
+    EntryPoint,
+    Gap,
+    Good,
+    Level,
+    Measure,
+    Phase,
+    Place,
+    State,
+    Step,
+    Weighed,
+    measure_of,
+)
 from ptopt.audit.weigh import of_table, without_lines
 from ptopt.findings import Finding, Safety
 
@@ -112,7 +124,8 @@ def _command(findings: Iterable[Finding]) -> str:
     if not fixed:
         return ""
     unsafe = any(f.fix is not None and f.fix.safety is Safety.UNSAFE for f in fixed)
-    rules = ",".join(dict.fromkeys(finding.rule for finding in fixed))
+    # A comment may carry the fix of another rule: it is applied where that one is selected.
+    rules = ",".join(dict.fromkeys(finding.fix_rule or finding.rule for finding in fixed))
     paths = list(dict.fromkeys(finding.path for finding in every))
     named = paths if len(paths) <= _MOST_PATHS else []
     parts = ["ptopt fix", *(["--unsafe"] if unsafe else []), f"--select {rules}", *map(shlex.quote, named)]

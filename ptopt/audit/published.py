@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
-from ptopt.audit.values import EntryPoint
+from ptopt.audit.values import EntryPoint, State, measure_of
 from ptopt.findings import Impact
 from ptopt.impact import of_rule
 
 _OF_LANGUAGE = ("transformers", "TRL")  # frameworks of trainings of language models
 PINNED_COPIES = "non_blocking, pinned"  # the row `non_blocking`, where the loader pins its batches
 _TUNING = "https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"
+_ADAM = re.compile(r"\badamw?(_torch|_hf)?\b", re.I)
 _OWN: dict[str, tuple[Impact, ...]] = {
     "compile": (
         Impact(
@@ -61,11 +63,20 @@ _RULES: dict[str, tuple[str, ...]] = {
 def is_of_other_code(key: str, entries: Iterable[EntryPoint]) -> bool:
     """Are the figures those of code that these scripts are not known to resemble?
 
-    The start of workers was measured where it is nearly all that an epoch does, packing with language models.
+    The start of workers was measured where it is nearly all that an epoch does, packing with language models, the fused update with AdamW
+    and networks of linear layers: a convolutional one has few parameters for the work of its step, and SGD little to do for each.
     """
+    if key == "fused_optimizer":
+        return not all(map(_steps_as_measured, entries))
     if key == "padding":
         return any(entry.framework not in _OF_LANGUAGE for entry in entries)
     return key == "persistent_workers"
+
+
+def _steps_as_measured(entry: EntryPoint) -> bool:
+    row, convolves = measure_of(entry, "fused_optimizer"), measure_of(entry, "channels_last")
+    adam = row is not None and _ADAM.search(row.detail) is not None
+    return adam and convolves is not None and convolves.state is State.NOT_APPLICABLE
 
 
 def worth(key: str) -> tuple[Impact, ...]:

@@ -123,6 +123,10 @@ class EntryPoint:
     bounds: tuple[Pin, ...] = ()  # newest versions that its imports admit
 
 
+def measure_of(entry: EntryPoint, key: str) -> Measure | None:
+    return next((m for m in entry.measures if m.key == key), None)
+
+
 class Level(str, enum.Enum):
     """How much a finding weighs in the audit."""
 

@@ -274,8 +274,8 @@ def Net():
     assert "cuts an image into patches" in rows(audited, code)["channels_last"].detail
 
 
-def test_tf32_weighs_little_where_all_is_convolutions(audited: Auditor) -> None:
-    """Those use it by default."""
+def test_tf32_weighs_little_where_there_are_convolutions_and_no_attention(audited: Auditor) -> None:
+    """Those use it by default; as many linear layers are not little beside them."""
     layer = "self.layer = nn.Conv2d(3, 8, 3)"
     convolves = audited({"train.py": TRAIN.format(code=PLAIN.format(layer=layer, rest=""))})
     plain = audited({"train.py": TRAIN.format(code=PLAIN.format(layer="", rest=""))})

@@ -98,7 +98,13 @@ CASES: list[tuple[str, str, State, str]] = [
     ("workers", script(before=LOADER.replace("loader", "val_loader").format("")), NONE, "no `DataLoader`"),
     ("pin_memory", script(before=LOADER.format(", pin_memory=args.pin")), ON, "default of `--no-pin`"),
     ("persistent_workers", script(before=LOADER.format("")), NONE, "no workers"),
-    ("persistent_workers", script(before=LOADER.format(", num_workers=2")), OFF, "False"),
+    ("persistent_workers", script(before=LOADER.format(", num_workers=2")), NONE, "runs once"),
+    (
+        "persistent_workers",
+        script(before=LOADER.format(", num_workers=2")).replace("in loader:", "in epochs(loader):"),
+        OFF,
+        "False",
+    ),
     ("prefetch", script(before=LOADER.format(", num_workers=2")), ON, "2 for each worker"),
     (
         "non_blocking",

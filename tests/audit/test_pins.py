@@ -149,7 +149,8 @@ def test_several_images_are_a_range(audited: Auditor) -> None:
     assert facts.span("torch") == span
     assert facts.excludes("torch", "2.0") and not facts.excludes("torch", "1.7")
     assert facts.divided("torch", "1.7") and not facts.divided("torch", "2.0")
-    found = rows(audited, {"train.py": TRAIN, **files})
+    train = TRAIN.replace("DataLoader(data(), num_workers=4):", "epochs(DataLoader(data(), num_workers=4)):")
+    found = rows(audited, {"train.py": train, **files})
     assert (found["compile"].state, span in found["compile"].detail) == (NOT_APPLICABLE, True)
     assert found["tf32"].state is UNKNOWN
     assert found["persistent_workers"].state is OFF
@@ -287,7 +288,10 @@ def test_a_fused_optimizer_is_asked_for_where_the_script_makes_it(audited: Audit
     assert action(TRAIN) == "Pass `fused=True` to the optimizer."
     trainer = TRAINER.replace("(args,) = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses()",
                                 'args = TrainingArguments("out", optim="adamw_torch")')  # fmt: skip
-    assert action(trainer) == 'Set `optim="adamw_torch_fused"` in the training arguments.'
+    assert (
+        action(trainer)
+        == 'Set `optim="adamw_torch_fused"` in the training arguments (`--optim adamw_torch_fused`).'
+    )
     assert action(TRAIN, trainer) == f"{action(TRAIN)} With transformers: {action(trainer)}"
 
 

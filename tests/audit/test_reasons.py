@@ -221,13 +221,13 @@ def test_what_overwrites_a_setting_or_an_option_decides(audited: Auditor) -> Non
     assert (other["workers"].state, other["pin_memory"].state) == (State.ON, State.ON)
 
 
-def test_advice_names_no_option_of_a_framework_where_there_is_none(audited: Auditor) -> None:
+def test_advice_names_the_option_of_the_framework_that_there_is(audited: Auditor) -> None:
     plain = {gap.key: gap.action for gap in audited({"train.py": script()}).gaps}
-    assert "framework" not in plain["precision"]
+    assert "framework" not in plain["precision"] and "`precision" not in plain["precision"]
     fabric = script(before="    fabric = Fabric()").replace("loss.backward()", "fabric.backward(loss)")
     fabric = fabric.replace("import torch\n", "import torch\nfrom lightning.fabric import Fabric\n", 1)
     other = {gap.key: gap.action for gap in audited({"train.py": fabric}).gaps}
-    assert "the option of the framework" in other["precision"]
+    assert 'Pass `precision="bf16-mixed"` to `Fabric`' in other["precision"]
 
 
 def test_a_library_is_asked_for_its_attention_where_it_has_some(audited: Auditor) -> None:
@@ -245,7 +245,8 @@ class Attention(nn.Module):
 
 def test_a_figure_of_other_code_is_not_shown(audited: Auditor) -> None:
     """What starting workers costs was measured where it is nearly all that an epoch does."""
-    audit = audited({"train.py": script(before=LOADER.format(", num_workers=4"))})
+    code = script(before=LOADER.format(", num_workers=4")).replace("in loader:", "in epochs(loader):")
+    audit = audited({"train.py": code})
     (gap,) = (gap for gap in audit.gaps if gap.key == "persistent_workers")
     assert gap.impact == ()
     for style in ("terminal", "markdown", "html"):

@@ -42,6 +42,17 @@ _LIBRARIES = (
     "timm.models.", "timm.layers.", "torchvision.models.", "segmentation_models_pytorch.", "monai.networks.", "efficientnet_pytorch.",
 )  # fmt: skip
 _NO_NETWORK = re.compile(r"Loss$|Weights$|\.(losses|metrics|utils|datasets)\.")
+# What multiplies matrices and is no convolution.
+_PRODUCT = re.compile(
+    r"^(Lazy)?Linear$|^Bilinear$|^(LSTM|GRU|RNN)(Cell)?$|^MultiheadAttention$|^Transformer\w*$|^scaled_dot_product_attention$|"
+    r"^(b?mm|matmul|baddbmm|addmm|einsum|linear|tensordot|chain_matmul)$"
+)
+_LAYERS_OF_HEADS = ("Linear", ".linear")
+_FEW_HEADS = 2  # beside convolutions of a library, which are not counted
+# Their networks may attend, which is not seen here.
+_MAY_ATTEND = frozenset(
+    {"transformers", "diffusers", "timm", "clip", "open_clip", "monai", "xformers", "flash_attn"}
+)
 _OTHER_STEM = re.compile(r"\b(embed_layer|hybrid_backbone)\s*=|Hybrid")  # a network before the patches
 
 
@@ -88,6 +99,31 @@ def for_convolutions(setup: Setup, key: str, title: str, off: str) -> Measure:
     if convolutions:
         return setup.not_applicable(key, title, ONLY_FILTERS)
     return setup.not_applicable(key, title, f"no 2-d or 3-d convolution {setup.where_trained}")
+
+
+def nearly_all_convolve(setup: Setup) -> bool:
+    """Are convolutions nearly all that multiplies matrices in what is trained? A classifier behind them, or a gate of channels, is little."""
+    if setup.blind_model or not _MAY_ATTEND.isdisjoint(setup.packages):
+        return False
+    if for_convolutions(setup, "", "", "").state is not State.OFF:
+        return False
+    products = setup.of_trained(setup.named(_PRODUCT))
+    others = [pair for pair in products if not text_of(pair[1].func).endswith(_LAYERS_OF_HEADS)]
+    if others or _multiplies(setup):
+        return False
+    convolutions = [
+        pair for pair in setup.of_trained(setup.named(_CONV)) if not _cuts_patches(setup, pair[1])
+    ]
+    return 2 * len(products) <= (len(convolutions) or 2 * _FEW_HEADS)
+
+
+def _multiplies(setup: Setup) -> bool:
+    """`a @ b` in a function that runs"""
+    return any(
+        isinstance(node.op, ast.MatMult) and setup.live.runs(module, node)
+        for module in setup.live.read.values()
+        for node in module.file.index.of_type(ast.BinOp)
+    )
 
 
 def _cuts_patches(setup: Setup, call: ast.Call) -> bool:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from ptopt.audit.arguments import keyword_value
 from ptopt.audit.calling import callers
 from ptopt.audit.known import Value, position_of
-from ptopt.audit.measures.loader import prefetchers
+from ptopt.audit.measures.loader import not_pinned, prefetchers
 from ptopt.audit.modules import Module, text_of
 from ptopt.audit.optimizers import is_of_torch
 from ptopt.audit.setup import Candidate, Setup
@@ -32,6 +33,18 @@ _COPIES = ("transformers", "TRL", "Lightning")
 
 
 def non_blocking(setup: Setup) -> Measure:
+    row = _copies(setup)
+    missed = setup.once(not_pinned) if row.state in (State.ON, State.OFF) else None
+    if missed is None:
+        return row
+    return replace(
+        row,
+        detail=f"{row.detail}; `{missed.name}` is not in pinned memory",
+        evidence=(*row.evidence[:3], missed.place),
+    )
+
+
+def _copies(setup: Setup) -> Measure:
     key, title = "non_blocking", "Copies that do not wait"
     if setup.framework in _COPIES:
         return setup.not_applicable(key, title, f"{setup.framework} copies the batches")

@@ -12,6 +12,9 @@ from ptopt.audit.arguments import TrainerArguments, lightning_argument
 from ptopt.audit.calling import callers, holds_of_all_calls, lineage
 from ptopt.audit.known import Value, agreed
 from ptopt.audit.measures.endless import is_endless
+from ptopt.audit.measures.itemstate import changes_between_epochs
+from ptopt.audit.measures.passes import single_pass
+from ptopt.audit.measures.unpinned import Unpinned, unpinned
 from ptopt.audit.modules import Module, text_of
 from ptopt.audit.setup import Candidate, Setup
 from ptopt.audit.values import Measure, Place, State
@@ -391,7 +394,21 @@ def workers(setup: Setup) -> Measure:
 
 def pin_memory(setup: Setup) -> Measure:
     values = _setting(setup, "pin_memory", False)
-    return _decided(setup, "pin_memory", "Pinned memory", values, "`pin_memory`")
+    row = _decided(setup, "pin_memory", "Pinned memory", values, "`pin_memory`")
+    missed = setup.once(not_pinned) if row.state is State.ON else None
+    if missed is None:
+        return row
+    state = State.OFF if missed.whole else State.ON
+    return replace(
+        row, state=state, detail=f"{row.detail}; {missed.said}", evidence=(*row.evidence[:3], missed.place)
+    )
+
+
+def not_pinned(setup: Setup) -> Unpinned | None:
+    """The class of batches, or of parts of them, that pinning does not reach."""
+    if setup.framework in ("transformers", "TRL"):
+        return None
+    return unpinned(setup, ((each.module, each.call) for each in _loaders(setup)))
 
 
 def persistent_workers(setup: Setup) -> Measure:
@@ -409,7 +426,24 @@ def persistent_workers(setup: Setup) -> Measure:
     loaders = () if setup.framework in ("transformers", "TRL") else _loaders(setup)
     if loaders and all(is_endless(setup, each.module, each.call) for each in loaders):
         return setup.not_applicable(key, title, "the loader never ends, so that its workers start once")
-    return _decided(setup, key, title, _setting(setup, "persistent_workers", False), "`persistent_workers`")
+    row = _decided(setup, key, title, _setting(setup, "persistent_workers", False), "`persistent_workers`")
+    if row.state is not State.OFF:
+        return row
+    if once := single_pass(setup):
+        why, place = once
+        places = (*(() if place is None else (place,)), *row.evidence[:3])
+        return Measure(
+            key,
+            title,
+            State.NOT_APPLICABLE,
+            f"{why}, so that its workers start once",
+            tuple(dict.fromkeys(places)),
+        )
+    if changed := changes_between_epochs(setup):
+        read, place = changed
+        why = f"{read}, of which workers that are kept would not see the changes"
+        return Measure(key, title, State.NOT_APPLICABLE, why, (place, *row.evidence[:3]))
+    return row
 
 
 def prefetch(setup: Setup) -> Measure:

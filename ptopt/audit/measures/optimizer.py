@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from ptopt.audit.arguments import TrainerArguments
 from ptopt.audit.known import Value, agreed
+from ptopt.audit.measures.clipping import refuses_fused
 from ptopt.audit.modules import Module, qualified, text_of
 from ptopt.audit.setup import Candidate, Setup
 from ptopt.audit.values import Measure, Place, State
@@ -44,6 +45,7 @@ FUSED_ARGUMENT = {
     "SGD": ADDED["SGD(fused=True)"],
 }
 _FUSABLE = tuple(FUSED_ARGUMENT)
+_LISTED = 3  # places of optimizers beside that of what speaks against a fused one
 
 
 def _by_default(setup: Setup) -> Value:
@@ -86,7 +88,13 @@ def fused(setup: Setup) -> Measure:
         return _none_seen(setup, key, title)
     if lacking := _without_fused(setup, every):
         return lacking
-    return setup.decide(key, title, found or every, "")
+    row = setup.decide(key, title, found or every, "")
+    refused = refuses_fused(setup) if row.state is State.OFF else None
+    if refused is None:
+        return row
+    why, place = refused
+    places = (*row.evidence[:_LISTED], *(() if place is None else (place,)))
+    return Measure(key, title, State.NOT_APPLICABLE, why, tuple(dict.fromkeys(places)))
 
 
 def _without_fused(setup: Setup, found: list[Candidate]) -> Measure | None:

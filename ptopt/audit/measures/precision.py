@@ -10,6 +10,7 @@ from dataclasses import replace
 from ptopt.audit.arguments import TrainerArguments, keyword_value, lightning_argument
 from ptopt.audit.engines import half_precision
 from ptopt.audit.known import Value
+from ptopt.audit.measures.convolutions import nearly_all_convolve
 from ptopt.audit.measures.optimizer import only_lbfgs
 from ptopt.audit.modules import Module, dotted_name, text_of
 from ptopt.audit.setup import Candidate, Setup, aside
@@ -21,6 +22,7 @@ _HELPER = re.compile(r"attention$|_fn$|_func$|^F\.|^torch\.")
 _MODULES = re.compile(r"\.(named_)?(modules|children)$")
 _LINE_SEARCH = "float32: `LBFGS` compares losses and gradients that hardly differ, and its closure cannot be stepped through a `GradScaler`"
 HALF_WEIGHTS = "half-precision weights without autocast, so not mixed: "
+CONVOLVES = "convolutions, nearly all of the work here, use TF32 by default"
 _FULL = ("32", "32-true", "no", "none", "fp32", "float32", "64", "64-true", "tf32")
 
 
@@ -349,7 +351,18 @@ def tf32(setup: Setup) -> Measure:
     absent += setup.admits_older("1.12", "have it on from 1.7")
     if setup.facts.excludes("torch", "2.0") and setup.facts.at_least("torch", "1.12") is None:
         absent += f"; {pin}, and torch 1.7 to 1.11 have it on"
-    return setup.decide(key, title, found, absent, blind=setup.blind)
+    row = setup.decide(key, title, found, absent, blind=setup.blind)
+    if row.state is State.OFF and nearly_all_convolve(setup) and not _convolves_in_float32(setup):
+        return replace(row, detail=f"{row.detail}; {CONVOLVES}")
+    return row
+
+
+def _convolves_in_float32(setup: Setup) -> bool:
+    """`torch.backends.cudnn.allow_tf32 = False`"""
+    return any(
+        "cudnn" in text_of(assign.targets[0]) and setup.value(module, assign.value).truth is not True
+        for module, assign in setup.assignments("allow_tf32")
+    )
 
 
 def _tf32(setup: Setup) -> Iterator[Candidate]:

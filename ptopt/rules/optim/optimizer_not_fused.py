@@ -29,6 +29,8 @@ _ELSEWHERE = re.compile(
     r"|fused\s*=|fused_available|xla|ShardedGradScaler"
 )
 _SMALL = re.compile(r"\bgym(nasium)?\b|torch_geometric|mnist", re.I)
+_LIGHTNING = re.compile(r"LightningModule|\bFabric\(")
+_CLIPS = (b"gradient_clip_val", b".clip_gradients(")  # of Lightning and Fabric
 _FRAMEWORK = re.compile(r"LightningModule|Fabric\b|[Ff]sdp|FSDP")
 _CUDA = re.compile(r"cuda|accelerat|\bdevice\b|local_rank")
 _TRANSFORMER = re.compile(r"transformer|attention|attn|gpt|llama|bert|n_head|num_heads|unet|\bvit\b", re.I)
@@ -47,8 +49,10 @@ class OptimizerNotFused(Rule):
     again and again. `fused=True` does the whole update in one pass per tensor list.
 
     ## When this is wrong
-    When the parameters are sparse or complex, when a wrapper unscales gradients inside the optimizer, or when the
-    optimizer is a negligible part of the step.
+    When the parameters are sparse or complex, when Lightning or Fabric clips the gradients in mixed precision (from
+    pytorch-lightning 1.8.1 on it raises a `RuntimeError` for a fused optimizer, with bfloat16, too), or when the optimizer
+    is a negligible part of the step. Where code of the repository clips in this way nothing is reported; as a
+    configuration can, too, there is no fix for a `LightningModule`.
 
     ## Example
     ```python
@@ -67,6 +71,7 @@ class OptimizerNotFused(Rule):
 
     ## Sources
     - [torchtitan: fused AdamW, 2.6 % of a Llama 8B step](https://github.com/pytorch/torchtitan/issues/881)
+    - [Lightning: a fused AdamW raises with clipping and bf16-mixed](https://github.com/Lightning-AI/pytorch-lightning/issues/21435)
     - [torch.optim.AdamW](https://docs.pytorch.org/docs/stable/generated/torch.optim.AdamW.html)
     """
 
@@ -78,7 +83,10 @@ class OptimizerNotFused(Rule):
     triggers = ("AdamW(", "Adam(")
     nodes = (ast.Call,)
     since: ClassVar[Mapping[str, str]] = {"torch": "2.4"}
-    when_wrong = "parameters are sparse or complex, or the optimizer is a negligible part of the step"
+    when_wrong = (
+        "parameters are sparse or complex, Lightning clips gradients in mixed precision (it raises for a fused optimizer), "
+        "or the optimizer is a negligible part of the step"
+    )
     BENCHMARK = Benchmark(
         setup="""
 import torch
@@ -111,8 +119,26 @@ for p, g in zip(model.parameters(), grads):
             loss.backward()
             optimizer.step()
         """,
+        # Lightning raises for a fused optimizer where it clips in mixed precision.
+        """
+        class Model(pl.LightningModule):
+            def configure_optimizers(self):
+                return torch.optim.AdamW(self.transformer.parameters(), lr=1e-3)
+
+        trainer = pl.Trainer(accelerator="cuda", precision="bf16-mixed", gradient_clip_val=1.0)
+        """,
     )
     INVALID = (
+        # Whether the trainer clips may stand in a configuration: no fix.
+        Invalid(
+            """
+            class Model(pl.LightningModule):
+                def configure_optimizers(self):
+                    return torch.optim.AdamW(self.transformer.parameters(), lr=1e-3)  # !
+
+            trainer = pl.Trainer(accelerator="cuda", precision="bf16-mixed")
+            """
+        ),
         Invalid(
             """
             model = TransformerLM().to("cuda")
@@ -193,6 +219,9 @@ for p, g in zip(model.parameters(), grads):
             return
         if mark is None and not sure:
             return
+        lightning = file.search(_LIGHTNING)
+        if lightning and _clips(file):
+            return
         framework = file.search(_FRAMEWORK)
         yield Problem(
             node,
@@ -200,7 +229,9 @@ for p, g in zip(model.parameters(), grads):
             "per step. `fused=True` does the update in one pass.",
             0.35 if mark is None or framework else 0.6 if sure else 0.45,
             () if mark is None else (mark,),
-            Fix(
+            None
+            if lightning
+            else Fix(
                 Safety.UNSAFE,
                 (add_keyword(file, node, "fused=True"),),
                 "the parameters are dense floating-point tensors on the training device",
@@ -212,6 +243,12 @@ for p, g in zip(model.parameters(), grads):
                 "adamw": float(kind == "AdamW"),
             },
         )
+
+
+def _clips(file: SourceFile) -> bool:
+    """Does the code, here or in another file, let Lightning or Fabric clip gradients?"""
+    here = file.text.encode()
+    return any(words in here or file.repository.mentions(words) for words in _CLIPS)
 
 
 def _parameters(expr: ast.expr, file: SourceFile) -> str:

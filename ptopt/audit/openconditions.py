@@ -1,0 +1,141 @@
+"""Which conditions of an advice are open: what other rows of the same scripts decide is not left to who reads it.
+
+A condition that does not hold is left out of "wrong if"; one that holds becomes part of what is to be done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ptopt.audit.frameworks import TRAINERS
+from ptopt.audit.measures.unpinned import NOT_REACHED
+from ptopt.audit.values import EntryPoint, State, measure_of
+
+VARIES = "batches are padded to their longest"  # how the row of padding says that shapes change from batch to batch
+_MOST_PATHS = 3
+
+
+def is_state(key: str, state: State) -> Callable[[EntryPoint], bool]:
+    """Is the row of a script in that state?"""
+
+    def holds(entry: EntryPoint) -> bool:
+        row = measure_of(entry, key)
+        return row is not None and row.state is state
+
+    return holds
+
+
+def has_varying_lengths(entry: EntryPoint) -> bool:
+    """Does the length of the sequences change from batch to batch?"""
+    row = measure_of(entry, "padding")
+    return row is not None and VARIES in row.detail and row.state in (State.ON, State.OFF)
+
+
+def _has_one_length(entry: EntryPoint) -> bool:
+    row = measure_of(entry, "padding")
+    return row is not None and row.state is State.OFF and VARIES not in row.detail
+
+
+def _decides_shapes(entry: EntryPoint) -> bool:
+    return has_varying_lengths(entry) or _has_one_length(entry)
+
+
+def _decides_pinning(entry: EntryPoint) -> bool:
+    return is_state("pin_memory", State.ON)(entry) or is_state("pin_memory", State.OFF)(entry)
+
+
+def _decides_precision(entry: EntryPoint) -> bool:
+    return is_state("precision", State.ON)(entry) or is_state("precision", State.OFF)(entry)
+
+
+def _has_no_convolution(entry: EntryPoint) -> bool:
+    return is_state("channels_last", State.NOT_APPLICABLE)(entry)
+
+
+# Measure -> parts of its "wrong if" with what is left of them where the rows of each script decide them.
+_DECIDED: dict[str, tuple[tuple[str, str, Callable[[EntryPoint], bool]], ...]] = {
+    "tf32": (
+        (
+            "the results need full float32 precision, or nearly all is convolutions, which use TF32 by default",
+            "or the results need full float32 precision",
+            _has_no_convolution,
+        ),
+    ),
+    "compile": (("shapes change from step to step, the code", "the code", _decides_shapes),),
+    "non_blocking": (("the loader does not pin its memory, or a wait", "a wait", _decides_pinning),),
+    "channels_last": (("the network trains in float32, or uses", "it uses", _decides_precision),),
+    "padding": (
+        ("(`torch.compile`, CUDA graphs)", "(CUDA graphs)", is_state("compile", State.OFF)),
+        (", or static shapes are needed (`torch.compile`, CUDA graphs)", "", is_state("compile", State.ON)),
+    ),
+}
+_SHAPES_VARY = "The shapes vary, as batches are padded to their longest sequence: pad to multiples of some length (`pad_to_multiple_of=64`)"
+_LOOK = "look whether it compiles again and again (`TORCH_LOGS=recompiles`)."
+
+
+def _varies_in_own_loop(entry: EntryPoint) -> bool:
+    return has_varying_lengths(entry) and entry.framework not in TRAINERS
+
+
+def _varies_in_trainer(entry: EntryPoint) -> bool:
+    """A trainer calls `torch.compile` itself, and has no argument for dynamic shapes."""
+    return has_varying_lengths(entry) and entry.framework in TRAINERS
+
+
+OF_CLASS = "Give the class that the pinning does not reach a method `pin_memory`, which returns it with its tensors pinned."
+
+
+def has_unpinned_class(entry: EntryPoint) -> bool:
+    """Does the loader pin, and give what its pinning does not reach?"""
+    row = measure_of(entry, "pin_memory")
+    return row is not None and NOT_REACHED in row.detail
+
+
+def _pins_nothing(entry: EntryPoint) -> bool:
+    return is_state("pin_memory", State.OFF)(entry) and not has_unpinned_class(entry)
+
+
+# Measure -> what its action says more where a condition holds.
+_SETTLED: dict[str, tuple[tuple[str, Callable[[EntryPoint], bool]], ...]] = {
+    "compile": (
+        (f"{_SHAPES_VARY} or ask for dynamic shapes (`dynamic=True`), and {_LOOK}", _varies_in_own_loop),
+        (f"{_SHAPES_VARY}, and {_LOOK}", _varies_in_trainer),
+    ),
+    "padding": (
+        (
+            "As the network is compiled, pad to a few lengths (`pad_to_multiple_of=64`), not to each: every new shape may compile again.",
+            is_state("compile", State.ON),
+        ),
+    ),
+    "channels_last": (
+        ("It pays with mixed precision, which is off: do that first.", is_state("precision", State.OFF)),
+    ),
+    "non_blocking": (
+        ("The loader does not pin its batches: set `pin_memory=True` on it as well.", _pins_nothing),
+        (OF_CLASS, has_unpinned_class),
+    ),
+}
+
+
+def open_conditions(key: str, wrong_if: str, entries: Sequence[EntryPoint]) -> str:
+    """What is left of a "wrong if" where the rows of all these scripts decide parts of it."""
+    for part, left, is_decided in _DECIDED.get(key, ()):
+        if all(map(is_decided, entries)):
+            wrong_if = wrong_if.replace(part, left)
+    return wrong_if
+
+
+def settled(key: str, entries: Sequence[EntryPoint]) -> str:
+    """What the action says more, where a condition of it holds in the scripts, or in some of them; "" where none does."""
+    said = ""
+    for text, holds in _SETTLED.get(key, ()):
+        paths = list(dict.fromkeys(entry.path for entry in entries if holds(entry)))
+        if not paths:
+            continue
+        if all(map(holds, entries)):
+            said += f" {text}"
+        else:
+            more = len(paths) - _MOST_PATHS
+            shown = ", ".join(paths[:_MOST_PATHS]) + (f" and {more} more" if more > 0 else "")
+            said += f" In {shown}: {text}"
+    return said
