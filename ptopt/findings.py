@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import hashlib
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -31,6 +32,11 @@ TEXTBOOK_WORTH = 0.7
 
 # P(right) at least of what the change itself shows, such as `num_workers=0` in place of `num_workers=4`.
 SHOWN_RIGHT = 0.95
+
+
+def as_shown(probability: float) -> float:
+    """A probability as reports print it, never rounded up: what is printed as 0.55 has reached a threshold of 0.55."""
+    return math.floor(probability * 100 + 1e-9) / 100
 
 
 # The feature of a finding that a model was asked about: the probability that it gave, the mean of its further opinions.

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ptopt.findings import Condition, LeftOut
-from ptopt.ranker.model import ENVIRONMENT, default_ranker
+from ptopt.ranker.model import ENVIRONMENT, comment_conditions, default_ranker
 from ptopt.report.text import left_out_lines
 from tests.cli.command import run, unwrapped
 
@@ -228,3 +228,15 @@ def test_conditions_that_the_settings_lift_are_not_named(
     assert "Not shown" not in unwrapped(run("check", "--select", "PTO104"))
     stricter = unwrapped(run("check", "--min-confidence", "0.9"))
     assert UNSURE in stricter
+
+
+def test_what_is_printed_as_a_confidence_is_shown_with_that_confidence(code: Path) -> None:
+    """Rounded up, 0.296 would be printed as 0.30 and hidden by `--min-confidence 0.3`."""
+    everything = json.loads(run("check", code, "--min-confidence", "0", "--format", "json").stdout)
+    below = comment_conditions()[Condition.CONFIDENCE]  # from there on the other conditions count, too
+    printed = {finding["confidence"] for finding in everything["findings"] if finding["confidence"] < below}
+    assert len(printed) > 1
+    for confidence in printed:
+        least = f"{confidence:.2f}"
+        shown = json.loads(run("check", code, "--min-confidence", least, "--format", "json").stdout)
+        assert confidence in {finding["confidence"] for finding in shown["findings"]}, least
