@@ -50,6 +50,7 @@ class Proposal:
     silenced_by: frozenset[Use] = frozenset()
     in_baseline: bool = False  # the baseline lists it, and no comment silences it
     joint: tuple[tuple[frozenset[str], Fix | None], ...] = ()
+    doubted: bool = False  # its rule is less sure of it than a comment usually needs
 
     @property
     def reported(self) -> bool:
@@ -156,7 +157,8 @@ def left_out(
 
 def _proposal(finding: Finding, hit: Hit, weighed: Weighed, suppressions: Suppressions | None) -> Proposal:
     cause, useful = _cause(hit.problem.cause), weighed.useful
-    return Proposal(finding, cause, useful, useful, _silenced_by(hit, suppressions))
+    doubted = not hit.rule.foreign and hit.problem.confidence < ranker().least_stated
+    return Proposal(finding, cause, useful, useful, _silenced_by(hit, suppressions), doubted=doubted)
 
 
 def _silenced_by(hit: Hit, suppressions: Suppressions | None) -> frozenset[Use]:
