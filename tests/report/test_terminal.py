@@ -107,7 +107,7 @@ def test_lines_in_texts_of_a_notebook_are_those_of_cells(review: Review) -> None
     assert "loop at line 3 of cell 2; it also waits at lines 4 of cell 2, 5 of cell 2 and 70." in text
     assert "line 5 of cell 2: the loop at line 3 of cell 2\n" in text
     assert "\n  6 │ optimizer.step()\n  7 ┃ total += loss.item()\n" in text
-    assert "Also at cell 2:6\n" in text
+    assert "Also at cell 2:6: `loss.item()` waits for the GPU on every step.\n" in text
     assert "\n  7 - total += loss.item()\n" in text
 
 
