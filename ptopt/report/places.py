@@ -84,7 +84,7 @@ def other_places(finding: Finding, review: Review | None = None) -> list[Also]:
         finding.also, key=lambda place: (place.rule != finding.rule, bool(_milder(place, finding)))
     ):
         by_rule.setdefault((place.rule, _milder(place, finding)), []).append(place)
-    found = []
+    found: list[Also] = []
     for (rule, milder), places in by_rule.items():
         at = _at(places, finding, review)
         if rule == finding.rule and milder is None:
