@@ -148,8 +148,8 @@ class Config(BaseModel):
     )
     min_confidence: Annotated[float, Field(strict=True, ge=0, le=1)] | None = Field(
         default=None,
-        description="Findings that are less probably worth acting on than this are not shown. "
-        "Left out, the ranker's own threshold holds; 0 shows all that the rules propose.",
+        description="Findings of a lower confidence are not shown: the probability that a maintainer would act on it, by the "
+        "ranker. Left out, the ranker's own threshold holds; 0 shows all that the rules propose.",
     )
 
     learn: StrictBool = Field(

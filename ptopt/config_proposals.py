@@ -11,7 +11,7 @@ from ptopt import impact
 from ptopt.change import ChangedFile
 from ptopt.configs.dated import is_dated
 from ptopt.configs.file import ConfigFile, load
-from ptopt.findings import Condition, Finding, Fix, Span, fingerprint
+from ptopt.findings import Condition, Finding, Fix, Span, as_shown, fingerprint
 from ptopt.proposals import MOST_PLACES, Proposal
 from ptopt.rules.configs import ConfigProblem, ConfigRule
 from ptopt.rules.engine import applies, assumptions, is_lacking
@@ -91,7 +91,7 @@ def propose_config(
             symbol=problem.symbol,
             message=problem.message,
             when_wrong=rule.when_wrong,
-            confidence=round(confidence, 2),
+            confidence=as_shown(confidence),
             fingerprint=fingerprint(*parts, occurrences[base] - 1),
             evidence=problem.evidence,
             fix=fix,

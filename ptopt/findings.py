@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import hashlib
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -31,6 +32,11 @@ TEXTBOOK_WORTH = 0.7
 
 # P(right) at least of what the change itself shows, such as `num_workers=0` in place of `num_workers=4`.
 SHOWN_RIGHT = 0.95
+
+
+def as_shown(probability: float) -> float:
+    """A probability as reports print it, never rounded up: what is printed as 0.55 has reached a threshold of 0.55."""
+    return math.floor(probability * 100 + 1e-9) / 100
 
 
 # The feature of a finding that a model was asked about: the probability that it gave, the mean of its further opinions.
@@ -298,7 +304,7 @@ class ModelRecord:
 class LeftOut:
     """What rules proposed and the ranker left out, counted as the findings that are shown are counted.
 
-    Where a comment needs a rule to be sure (`least` has that condition), what rules are less sure of is not looked for.
+    Where a comment needs a rule to be sure (`least` has that condition), what rules are unsure of is not looked for.
     """
 
     places: Mapping[Condition, int]  # left out, each under the first condition that it does not meet
@@ -310,6 +316,7 @@ class LeftOut:
     also: Mapping[Condition, int] = field(
         default_factory=dict
     )  # of `places`, those that miss this one besides
+    doubted: int = 0  # of `places`, where all that is proposed is less sure than a comment usually needs
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,7 +348,9 @@ class Review:
     in_baseline: tuple[Finding, ...] = ()  # each place that the baseline lists
     left_out: LeftOut | None = None  # what the ranker left out; None where nothing
     conditions: Mapping[Condition, float] = field(default_factory=dict)  # what a comment usually needs
-    least_stated: float = 0.0  # what rules state with less confidence was not looked for
+    # Places that are shown and usually are not: by the first condition that they miss, those that rules are unsure of under STATED.
+    unusual: Mapping[Condition, int] = field(default_factory=dict)
+    least_stated: float = 0.0  # what rules themselves estimate lower was not looked for
     asked: frozenset[str] = frozenset()  # rules of which everything is shown, because the user named them
     compared: str = ""  # what the change was taken from, where git gave it: `origin/main...working tree`
     fix_arguments: str = ""  # with which `ptopt fix` applies the fixes that are shown

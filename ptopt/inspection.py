@@ -95,7 +95,7 @@ def inspect_files(
 def least_looked_for(config: Config, with_model: bool) -> float:
     """The confidence that a rule has to state for what it finds to be looked for; 0.0 where everything is.
 
-    A comment needs it, unless the settings ask for less than the ranker's threshold. A model may be shown what rules doubt,
+    A comment needs it, unless the settings ask for less than the ranker's threshold. A model may be shown what rules are unsure of,
     and whoever names all rules that are on gets all that they find.
     """
     selected = selected_rules(config)

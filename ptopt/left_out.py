@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ptopt.file_result import FileResult
@@ -13,6 +13,7 @@ from ptopt.ranking import across_files, grouped, merged, split_ignored, without_
 
 if TYPE_CHECKING:
     from ptopt.config import Config
+    from ptopt.proposals import Proposal
 
 
 def counted_left_out(
@@ -58,4 +59,49 @@ def counted_left_out(
     )
     least = comment_conditions(config.min_confidence)
     also = Counter(condition for conditions in hidden for condition in conditions[1:])
-    return LeftOut(dict(places), least, len(everything), len(all_places), limit, dict(by_rule), dict(also))
+    return LeftOut(
+        dict(places),
+        least,
+        len(everything),
+        len(all_places),
+        limit,
+        dict(by_rule),
+        dict(also),
+        doubted=len(
+            (all_places - shown) & _doubted(results, comment_conditions(config.usual_min_confidence))
+        ),
+    )
+
+
+def unusual_places(
+    results: Sequence[FileResult], comments: Sequence[Finding], config: Config
+) -> dict[Condition, int]:
+    """The places of the comments that usually are left out, by why: each under the first condition that it misses.
+
+    What a rule doubts is usually not looked for. So it counts apart, and the others are those that are usually counted.
+    """
+    least = comment_conditions(config.usual_min_confidence)
+    doubted = _doubted(results, least)
+    missed: dict[tuple[str, Span], tuple[Condition, ...]] = {}
+    for file in results:
+        for p in file.proposals:
+            place = (p.finding.path, p.finding.span)
+            if p.reported and (place in doubted or not _is_doubt(p, least)):
+                missed[place] = min(missed.get(place, p.finding.missed), p.finding.missed, key=bool)
+    why = {place: missed[place] for place in lines_of(comments) if missed.get(place)}
+    return dict(Counter(Condition.STATED if place in doubted else each[0] for place, each in why.items()))
+
+
+def _doubted(results: Sequence[FileResult], least: Mapping[Condition, float]) -> set[tuple[str, Span]]:
+    """The places at which rules doubt all that they propose."""
+    sure: set[tuple[str, Span]] = set()
+    doubted: set[tuple[str, Span]] = set()
+    for file in results:
+        for p in (*file.proposals, *file.left_out):
+            if p.reported:
+                (doubted if _is_doubt(p, least) else sure).add((p.finding.path, p.finding.span))
+    return doubted - sure
+
+
+def _is_doubt(proposal: Proposal, least: Mapping[Condition, float]) -> bool:
+    return proposal.doubted and Condition.STATED in least

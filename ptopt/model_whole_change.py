@@ -17,7 +17,7 @@ from statistics import fmean
 
 from ptopt.change import ChangedFile
 from ptopt.file_result import FileResult
-from ptopt.findings import CHECKED, Finding, Severity, Span, fingerprint
+from ptopt.findings import CHECKED, Finding, Severity, Span, as_shown, fingerprint
 from ptopt.model.advisor import Advisor
 from ptopt.model.calibration import Calibration
 from ptopt.model.region import Region, changed_regions, region_of_file
@@ -240,7 +240,7 @@ def _proposal(claim: Claim, check: Check, result: FileResult, model: str, confid
         symbol=claim.region.symbol,
         message=f"Found by a model (`{name}`), not by a rule: {KINDS[claim.kind]}.",
         when_wrong=rule.when_wrong,
-        confidence=round(confidence, 2),
+        confidence=as_shown(confidence),
         fingerprint=fingerprint(f"{rule.id} {claim.kind}", result.path, claim.region.symbol, code),
         origin="model",
         explanation=" ".join(f"{claim.problem} {claim.fix}".split()),

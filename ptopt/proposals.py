@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ptopt import impact
 from ptopt.change import ChangedFile
-from ptopt.findings import Condition, Evidence, Finding, Fix, Safety, Span, fingerprint
+from ptopt.findings import Condition, Evidence, Finding, Fix, Safety, Span, as_shown, fingerprint
 from ptopt.ranker.features import features
 from ptopt.ranker.model import Weighed, ranker
 from ptopt.rules.base import Rule
@@ -50,6 +50,7 @@ class Proposal:
     silenced_by: frozenset[Use] = frozenset()
     in_baseline: bool = False  # the baseline lists it, and no comment silences it
     joint: tuple[tuple[frozenset[str], Fix | None], ...] = ()
+    doubted: bool = False  # its rule is less sure of it than a comment usually needs
 
     @property
     def reported(self) -> bool:
@@ -63,7 +64,7 @@ class Proposal:
 
     def reweighed(self, confidence: float) -> Proposal:
         missed = tuple(c for c in self.finding.missed if c is not Condition.CONFIDENCE)  # no longer known
-        finding = dataclasses.replace(self.finding, confidence=round(confidence, 2), missed=missed)
+        finding = dataclasses.replace(self.finding, confidence=as_shown(confidence), missed=missed)
         return dataclasses.replace(self, confidence=confidence, finding=finding)
 
 
@@ -156,7 +157,8 @@ def left_out(
 
 def _proposal(finding: Finding, hit: Hit, weighed: Weighed, suppressions: Suppressions | None) -> Proposal:
     cause, useful = _cause(hit.problem.cause), weighed.useful
-    return Proposal(finding, cause, useful, useful, _silenced_by(hit, suppressions))
+    doubted = not hit.rule.foreign and hit.problem.confidence < ranker().least_stated
+    return Proposal(finding, cause, useful, useful, _silenced_by(hit, suppressions), doubted=doubted)
 
 
 def _silenced_by(hit: Hit, suppressions: Suppressions | None) -> frozenset[Use]:
@@ -259,14 +261,14 @@ def _finding(
         symbol=hit.symbol,
         message=problem.message,
         when_wrong=rule.when_wrong,
-        confidence=round(weighed.useful, 2),
+        confidence=as_shown(weighed.useful),
         fingerprint=identity,
         evidence=tuple(dict.fromkeys(Evidence(head(e.line), e.note) for e in problem.evidence)),
         fix=fix,
         impact=impact.of_finding(rule.name, known),
         assumes=assumptions(rule, source.facts),
         features=tuple(sorted(known.items())),
-        right=None if weighed.right is None else round(weighed.right, 2),
+        right=None if weighed.right is None else as_shown(weighed.right),
         reasons=weighed.reasons,
         stated=round(problem.confidence, 2),
     )

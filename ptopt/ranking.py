@@ -44,7 +44,11 @@ def grouped(proposals: Iterable[Proposal]) -> list[list[Proposal]]:
         first = _best(group).finding
         there = next((other for other in groups if _overlap(_best(other).finding.span, first.span)), None)
         if there is None:
-            groups.append(group)
+            said = next((other for other in groups if _is_said_in(group, other)), None)
+            if said is None:
+                groups.append(group)
+            else:
+                said += group
             continue
         symbols = {first.symbol, *(proposal.finding.symbol for proposal in there)}
         elsewhere = [proposal for proposal in group if proposal.finding.symbol not in symbols]
@@ -52,6 +56,14 @@ def grouped(proposals: Iterable[Proposal]) -> list[list[Proposal]]:
         if elsewhere:
             bisect.insort(waiting, elsewhere, key=_best_rank)
     return [*groups, *alone]
+
+
+def _is_said_in(group: Sequence[Proposal], other: Sequence[Proposal]) -> bool:
+    """Does the other comment blame the same code at each of these places? A fix that it would not show keeps them apart."""
+    at = _best(other).finding.span
+    if any(p.finding.fix is not None for p in group) and not any(_overlap(p.finding.span, at) for p in group):
+        return False
+    return all(any(_says_the_same(p.finding, said.finding) for said in other) for p in group)
 
 
 def _by_cause(proposals: Iterable[Proposal]) -> list[list[Proposal]]:

@@ -12,7 +12,7 @@ from ptopt.file_result import FileResult
 from ptopt.findings import Finding, ModelRecord, NotReviewed, Review, UnusedSuppression
 from ptopt.inspection import Inspect, Inspection, inspect_files, least_looked_for
 from ptopt.learned import FEEDBACK, NOTHING_LEARNED, Learned, log_odds
-from ptopt.left_out import counted_left_out
+from ptopt.left_out import counted_left_out, unusual_places
 from ptopt.model.interface import ModelUnavailableError
 from ptopt.pathkind import PYTHON, is_config_for_sure
 from ptopt.proposals import Proposal
@@ -207,6 +207,7 @@ def _settle(
         left_out=counted_left_out(results, comments, config, muted, budget),
         model=record,
         conditions=comment_conditions(config.usual_min_confidence),
+        unusual=unusual_places(results, comments, config),
         least_stated=least_looked_for(config, record is not None),
         asked=config.asked,
     )

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ptopt.findings import Condition, LeftOut
-from ptopt.ranker.model import ENVIRONMENT, default_ranker
+from ptopt.ranker.model import ENVIRONMENT, comment_conditions, default_ranker
 from ptopt.report.text import left_out_lines
 from tests.cli.command import run, unwrapped
 
@@ -41,7 +41,7 @@ def silu(x):
     return x * torch.sigmoid(x)
 """
 _HINT = re.compile(r"(--min-confidence 0(?: --budget \d+)?) shows all: (\d+ findings?(?: at \d+ places)?)")
-UNSURE = "What rules state with a confidence below 0.65 was not looked for. --min-confidence 0 shows it, too"
+UNSURE = "What rules are unsure of was not looked for; --min-confidence 0 shows it, too."
 # Its rule states 0.85, and the ranker finds it true but trivial.
 UNLIKELY = """\
 import torch
@@ -109,9 +109,11 @@ def strict(code: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_finding_above_the_threshold_says_what_hid_it(strict: Path) -> None:
     by_default = unwrapped(run("check", strict / "train.py"))
-    assert "What rules state with a confidence below 0.95 was not looked for." in by_default
+    assert UNSURE in by_default
+    asked = unwrapped(run("check", strict / "train.py", "-v"))
+    assert "What rules are unsure of (their own estimate below 0.95) was not looked for;" in asked
     shown = run("check", strict / "train.py", "--min-confidence", "0", "--select", "item-every-step")
-    assert "Not shown by default: stated by the rule with a confidence of 0." in unwrapped(shown)
+    assert "Not shown by default: the rule's own estimate 0." in unwrapped(shown)
     document = json.loads(
         run(
             "check", strict, "--min-confidence", "0", "--select", "item-every-step", "--format", "json"
@@ -129,7 +131,10 @@ def test_a_low_confidence_is_explained_only_when_asked(code: Path) -> None:
 
 def test_the_settings_name_all_conditions(code: Path) -> None:
     shown = " ".join(run("config", "show", code).stdout.replace("\n# ", " ").split())
-    assert "true with a probability of at least 0.85, and its rule must state at least 0.65" in shown
+    assert (
+        "true with a probability of at least 0.85, and the own estimate of its rule must be at least 0.65"
+        in shown
+    )
     (code / ".ptopt.toml").write_text("min-confidence = 0.0\n")
     assert "true with a probability" not in run("config", "show", code).stdout
 
@@ -138,17 +143,17 @@ def test_each_condition_has_its_words() -> None:
     least = {Condition.CONFIDENCE: 0.43, Condition.RIGHT: 0.85, Condition.STATED: 0.45}
     one = LeftOut({Condition.RIGHT: 1}, least, 3, 4)
     assert left_out_lines(one) == (
-        "1 place left out: true with a probability below 0.85",
-        "--min-confidence 0 shows these, and what rules state with a confidence below 0.45",
+        "1 place left out: perhaps not true (probability below 0.85)",
+        "--min-confidence 0 shows it, and what rules are unsure of (their own estimate below 0.45)",
     )
     several = LeftOut({Condition.CONFIDENCE: 2, Condition.RIGHT: 1}, least, 6, 6, limit=5)
     assert left_out_lines(several) == (
-        "3 places left out: 2 below the threshold of confidence (0.43); 1 true with a probability below 0.85",
-        "--min-confidence 0 --budget 50 shows these, and what rules state with a confidence below 0.45",
+        "3 places left out: 2 seldom worth a change (confidence below 0.43), 1 perhaps not true (probability below 0.85)",
+        "--min-confidence 0 --budget 50 shows them, and what rules are unsure of (their own estimate below 0.45)",
     )
-    lifted = LeftOut({Condition.CONFIDENCE: 3}, {Condition.CONFIDENCE: 0.3}, 6, 6, limit=5)
+    lifted = LeftOut({Condition.CONFIDENCE: 3}, {Condition.CONFIDENCE: 0.305}, 6, 6, limit=5, doubted=2)
     assert left_out_lines(lifted) == (
-        "3 places left out: below the threshold of confidence (0.30)",
+        "3 places left out: seldom worth a change (confidence below 0.305); rules doubt 2 of them",
         "--min-confidence 0 --budget 6 shows all: 6 findings",
     )
 
@@ -158,7 +163,7 @@ def test_places_that_miss_several_conditions_are_said() -> None:
     least = {Condition.CONFIDENCE: 0.43, Condition.RIGHT: 0.85, Condition.STATED: 0.45}
     some = LeftOut({Condition.CONFIDENCE: 8}, least, 5, 8, also={Condition.RIGHT: 8, Condition.STATED: 3})
     assert left_out_lines(some)[0] == (
-        "8 places left out: below the threshold of confidence (0.43) (some miss other conditions, too)"
+        "8 places left out: seldom worth a change (confidence below 0.43) (some miss other conditions, too)"
     )
 
 
@@ -170,17 +175,21 @@ def test_several_conditions_are_counted(code: Path, monkeypatch: pytest.MonkeyPa
     default_ranker.cache_clear()
     said = unwrapped(run("check", code / "train.py", "-v"))
     assert (
-        "1 place left out: below the threshold of confidence (0.55) (it misses other conditions, too)" in said
+        "1 place left out: seldom worth a change (confidence below 0.55) (it misses other conditions, too)"
+        in said
     )
 
 
 def test_what_rules_are_not_sure_of_is_not_looked_for(code: Path) -> None:
     (code / "train.py").write_text(UNLIKELY)
     short = unwrapped(run("check", code / "train.py"))
-    assert "1 place left out; --min-confidence 0 shows all that rules propose" in short
+    assert (
+        "No performance findings in 1 file. 1 place left out: seldom worth a change (confidence below 0.55). "
+        "PTO101 item-every-step --min-confidence 0 shows it, and what rules are unsure of"
+    ) in short
     shown = unwrapped(run("check", code / "train.py", "-v"))
-    assert "1 place left out: below the threshold of confidence (0.55)." in shown
-    assert "--min-confidence 0 shows these, and what rules state with a confidence below 0.65" in shown
+    assert "1 place left out: seldom worth a change (confidence below 0.55)." in shown
+    assert "--min-confidence 0 shows it, and what rules are unsure of (their own estimate below 0.65)" in shown
     (code / "train.py").write_text(UNLIKELY.replace("loss.item()", "1"))
     assert UNSURE in unwrapped(run("check", code / "train.py"))
     asked = ("--select", "PTO753")
@@ -215,12 +224,9 @@ def test_conditions_that_the_settings_lift_are_not_named(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text(DEBUGGED)
     usual = unwrapped(run("check", "--min-confidence", "0", "--explain"))
-    assert (
-        "confidence 0.24, needs 0.55" in usual
-        and "stated by the rule with a confidence of 0.35, needs 0.65" in usual
-    )
+    assert "confidence 0.24, needs 0.55" in usual and "the rule's own estimate 0.35, needs 0.65" in usual
     (tmp_path / ".ptopt.toml").write_text("min-confidence = 0.3\n")
-    assert "1 place left out: below the threshold of confidence (0.30)." in unwrapped(run("check", "-v"))
+    assert "1 place left out: seldom worth a change (confidence below 0.30)." in unwrapped(run("check", "-v"))
     for asked in (("--min-confidence", "0"), ("--select", "PTO104")):
         shown = unwrapped(run("check", *asked, "--explain"))
         assert "Not shown by default: confidence 0.24, needs 0.30 1 performance" in shown
@@ -228,3 +234,61 @@ def test_conditions_that_the_settings_lift_are_not_named(
     assert "Not shown" not in unwrapped(run("check", "--select", "PTO104"))
     stricter = unwrapped(run("check", "--min-confidence", "0.9"))
     assert UNSURE in stricter
+
+
+def test_what_is_printed_as_a_confidence_is_shown_with_that_confidence(code: Path) -> None:
+    """Rounded up, 0.296 would be printed as 0.30 and hidden by `--min-confidence 0.3`."""
+    everything = json.loads(run("check", code, "--min-confidence", "0", "--format", "json").stdout)
+    below = comment_conditions()[Condition.CONFIDENCE]  # from there on the other conditions count, too
+    printed = {finding["confidence"] for finding in everything["findings"] if finding["confidence"] < below}
+    assert len(printed) > 1
+    for confidence in printed:
+        least = f"{confidence:.2f}"
+        shown = json.loads(run("check", code, "--min-confidence", least, "--format", "json").stdout)
+        assert confidence in {finding["confidence"] for finding in shown["findings"]}, least
+
+
+_COUNT = re.compile(
+    r"(\d+) seldom worth a change \(confidence below 0\.55\), (\d+) doubted by the rule itself"
+)
+
+
+def test_the_count_by_default_is_one_that_a_lower_confidence_confirms(code: Path) -> None:
+    """What is counted by default, and what is not looked for then, stand apart below everything."""
+    by_default = json.loads(run("check", code, "--format", "json").stdout)
+    left = by_default["below_threshold"]
+    everything = run("check", code, "--min-confidence", "0")
+    said = _COUNT.search(unwrapped(everything))
+    assert said is not None and int(said[1]) == left > 0 and int(said[2]) > 0
+    total = _places(json.loads(run("check", code, "--min-confidence", "0", "--format", "json").stdout))
+    assert int(said[1]) + int(said[2]) == total - _places(by_default)
+    between = unwrapped(run("check", code, "--min-confidence", "0.3"))
+    out = re.search(
+        r"(\d+) places left out: seldom worth a change \(confidence below 0\.30\); rules doubt (\d+) of",
+        between,
+    )
+    assert out is not None
+    shown = re.search(r"By default (\d+) of these places are not shown", between)
+    assert shown is not None and int(out[1]) + int(shown[1]) == total - _places(by_default)
+
+
+@pytest.mark.parametrize("extra", [(), ("--statistics",)], ids=["findings", "statistics"])
+def test_what_was_not_looked_for_is_said_below_findings_too(
+    tmp_path: Path, learned_ranker: None, extra: tuple[str, ...]
+) -> None:
+    (tmp_path / "train.py").write_text(PILED)
+    text = unwrapped(run("check", tmp_path, *extra))
+    assert "1 performance finding in 1 file." in text and UNSURE in text
+
+
+PILED = """\
+import torch
+
+
+def validate(model, loader, criterion):
+    losses = []
+    model.eval()
+    for x, y in loader:
+        losses.append(criterion(model(x.cuda()), y.cuda()))
+    return torch.stack(losses).mean().item()
+"""

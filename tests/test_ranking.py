@@ -76,9 +76,46 @@ def test_a_serious_place_leads_a_milder_one_of_its_rule() -> None:
     assert (found.severity, found.span.start, found.message) == (Severity.HIGH, 30, "PTO1 at 30")
     assert found.fingerprint == serious.finding.fingerprint
     assert [also.plain() for also in other_places(found)] == [
-        "Also at line 40",
+        "Also at line 40: PTO1 at 40",
         "Also at line 5 (low severity): PTO1 at 5",
     ]
+
+
+def said(line: int, message: str, **changes: Severity) -> Proposal:
+    return changed(proposal("PTO1", line, 0.9 - line / 1000), message=message, **changes)
+
+
+def test_a_comment_lists_the_places_of_which_it_holds_and_says_what_holds_of_the_others() -> None:
+    wait = "`{}` waits in the loop at line {}. The same iteration also waits at line{}: the gain comes last."
+    several = [
+        said(5, wait.format("x.item()", 1, "s 6, 7")),
+        said(6, wait.format("y.item()", 1, "s 5, 7")),
+        said(7, wait.format("y.item()", 1, " 5")),
+        said(30, wait.format("x.item()", 20, " 31")),
+        said(40, wait.format("a.item()", 1, " 5"), severity=Severity.LOW),
+        said(41, wait.format("b.item()", 9, " 5"), severity=Severity.LOW),
+    ]
+    (group,) = grouped(several)
+    assert [also.plain() for also in other_places(merged(group))] == [
+        "Also at lines 6, 7",
+        f"Also at line 30: {wait.format('x.item()', 20, ' 31')}",
+        f"Also at line 40 (low severity): {wait.format('a.item()', 1, ' 5')}",
+        f"Also at line 41 (low severity): {wait.format('b.item()', 9, ' 5')}",
+    ]
+
+
+def test_code_that_a_comment_blames_at_another_place_is_not_blamed_again() -> None:
+    best, also = said(5, "`x.item()` waits."), said(9, "`y.item()` waits.")
+    again = changed(proposal("PTO2", 9, 0.6), message="`y.item()` costs.", fix=None)
+    (group,) = grouped([best, also, again])
+    assert places(group) == [("PTO1", 5), ("PTO1", 9), ("PTO2", 9)]
+    assert [other.plain() for other in other_places(merged(group))] == [
+        "Also at line 9",
+        "Also PTO2 name-PTO2 at line 9",
+    ]
+    assert len(grouped([best, also, changed(again, message="`z` costs.")])) == 2
+    fixed = changed(again, fix=Fix(Safety.SAFE, JOINT))
+    assert len(grouped([best, also, fixed])) == 2, "the comment would not show the fix"
 
 
 @pytest.mark.parametrize(("first", "last", "comments"), [(3, 5, 1), (5, 8, 1), (4, 4, 2), (6, 6, 2)])

@@ -247,12 +247,14 @@ def _summary(outcome: _Outcome, diff: bool, unsafe: bool, shows: str, hook: bool
 
     done = _done(outcome, diff)
     left, in_places = across_files(outcome.left), _in_places(outcome)
-    rest = [f"{count(places_of(left), 'place') if in_places else counted(left)} left"] if left else []
-    if left and outcome.beside and in_places:
-        others = places_of(left) - outcome.beside
-        rest[0] += (
-            f" ({f'{others:,} not fixed, ' * (others > 0)}{outcome.beside:,} fixed, but with another finding)"
-        )
+    beside = outcome.beside if left and in_places else 0  # so that what was fixed and what is left add up
+    others = places_of(left) - beside
+    rest = []
+    if left and others > 0:
+        rest.append(f"{count(others, 'place') if in_places else counted(left)} left")
+    if beside:
+        has = "has" if beside == 1 else "have"
+        rest.append(f"{beside:,} of the fixed places {has} another finding")
     assuming = sum(1 for finding in left if finding.fix is not None and finding.fix.safety is Safety.UNSAFE)
     if assuming and not unsafe:
         unit = count(assuming, "finding") if in_places else f"{assuming:,}"

@@ -92,7 +92,10 @@ def _without(left_out: LeftOut | None, shown: Sequence[Finding]) -> LeftOut | No
     places.subtract(conditions[0] for conditions in missed)
     also.subtract(condition for conditions in missed for condition in conditions[1:])
     left = +places
-    return dataclasses.replace(left_out, places=dict(left), also=dict(+also)) if left else None
+    if not left:
+        return None
+    doubted = min(left_out.doubted, left.total())
+    return dataclasses.replace(left_out, places=dict(left), also=dict(+also), doubted=doubted)
 
 
 def _with_measure(finding: Finding, runs: Sequence[tuple[Profile, Sequence[Line]]]) -> Finding:

@@ -108,11 +108,6 @@ def _added(tree: Tree, features: Mapping[str, float]) -> float:
     return value
 
 
-def _shown(confidence: float) -> float:
-    """As reports print it: what they show as 0.55 has reached a threshold of 0.55."""
-    return round(confidence, 2)
-
-
 @dataclass(frozen=True)
 class Ranker:
     """Both heads and the means of the features, which reasons are measured against."""
@@ -160,7 +155,7 @@ class Ranker:
         """Which of the conditions of a comment a hit with these features does not meet. `worth` is theirs, where it is known."""
         right = self.truth(features)
         met = {
-            Condition.CONFIDENCE: _shown(self.worth(features) if worth is None else worth)
+            Condition.CONFIDENCE: (self.worth(features) if worth is None else worth)
             >= conditions[Condition.CONFIDENCE],
             Condition.RIGHT: right is None or right >= self.least_right,
             Condition.STATED: self._is_stated(features),
@@ -181,7 +176,7 @@ class Ranker:
         """
         if not min_confidence:
             return True
-        return _shown(self.worth(features)) >= min_confidence and (lifted or self.is_sure(features))
+        return self.worth(features) >= min_confidence and (lifted or self.is_sure(features))
 
     def weigh(self, features: Mapping[str, float], reasons: int = 5) -> Weighed:
         parts = {} if features.get(FOREIGN) else self.useful.parts(features, self.means)

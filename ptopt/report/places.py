@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ptopt.findings import Finding, Impact, Place, Review, Severity
@@ -18,6 +19,8 @@ from ptopt.report.text import (
     with_cells,
 )
 
+_CODE = re.compile(r"`[^`]+`")
+_WAITS = re.compile(r"(?<=also waits at )lines? \d+(?:, \d+)*")
 _STATED = 3  # statements of a rule that a comment repeats
 _LISTED = 12  # places of a rule that a comment lists before it only counts them
 
@@ -74,26 +77,47 @@ class Also:
 def other_places(finding: Finding, review: Review | None = None) -> list[Also]:
     """The other places of a comment by rule, its own first; those in a notebook by cell where there is a `review`.
 
-    Places of its own rule that are milder than the comment stand apart, with what the rule says there.
+    Places of its own rule of which the comment does not hold, or that are milder, stand apart, with what the rule says there.
     """
     by_rule: dict[tuple[str, Severity | None], list[Place]] = {}
     for place in sorted(
         finding.also, key=lambda place: (place.rule != finding.rule, bool(_milder(place, finding)))
     ):
         by_rule.setdefault((place.rule, _milder(place, finding)), []).append(place)
-    found = []
+    found: list[Also] = []
     for (rule, milder), places in by_rule.items():
         at = _at(places, finding, review)
         if rule == finding.rule and milder is None:
-            found.append(Also(at))
+            found += _of_its_rule(places, finding, review)
             continue
         said = _said(places, finding, review)
         if milder is not None:
-            found.append(Also(f"{at} ({milder} severity)", said=said[:1]))
+            found += [
+                Also(f"{there} ({milder} severity)", said=((there, what),)) for there, what in said
+            ] or [Also(f"{at} ({milder} severity)")]
         else:
             first = next((place for place in places if place.message), places[0])
             found.append(Also(at, rule, first.name, said, first.when_wrong, first.impact))
     return found
+
+
+def _of_its_rule(places: Sequence[Place], finding: Finding, review: Review | None) -> Iterator[Also]:
+    """Where the comment holds word for word, but for the code of the line and the other waits; elsewhere what holds there."""
+    same = [place for place in places if _is_said_of(place, finding)]
+    if same:
+        yield Also(_at(same, finding, review))
+    others = [place for place in places if place not in same]
+    for at, message in _said(others, finding, review):
+        yield Also(at, said=((at, message),))
+
+
+def _is_said_of(place: Place, finding: Finding) -> bool:
+    return not place.message or _elsewhere(place.message) == _elsewhere(finding.message)
+
+
+def _elsewhere(message: str) -> str:
+    """The message without what names its own line: the first code in it, and the lines that wait, too."""
+    return _WAITS.sub("", _CODE.sub("", message, count=1))
 
 
 def _said(places: Sequence[Place], finding: Finding, review: Review | None) -> tuple[tuple[str, str], ...]:

@@ -33,7 +33,7 @@ def _default(rule: type[Rule]) -> str:
 
 def _on_request(who: str, verb: str) -> str:
     return (
-        f"{who} {verb} run on request only, as a comment needs {shipped_ranker().least_stated:g}: with `--select RULE` or "
+        f"{who} {verb} run on request only, as a comment needs an estimate of {shipped_ranker().least_stated:g}: with `--select RULE` or "
         "`--extend-select RULE`, a `--min-confidence` below the threshold, or a model, and in audits."
     )
 
@@ -127,7 +127,12 @@ def page(rule: type[Rule]) -> str:
     ]
     parts = [f"# {rule.id} {rule.name}", rule.summary(), " · ".join(facts)]
     if _default(rule) == _ASKED:
-        parts.append(_on_request(f"It states a confidence of {rule.most_stated:g} at most and", "is"))
+        parts.append(
+            _on_request(
+                f"Its own estimate of a case (not the confidence of a finding, which is the ranker's) is {rule.most_stated:g} at most. It",
+                "is",
+            )
+        )
     for title, text in rule.sections().items():
         parts += [f"## {title}", text]
         if title == "Why it is slow":
@@ -194,7 +199,7 @@ def pages(rules: Sequence[type[Rule]]) -> dict[str, str]:
     parts = [
         "# Rules",
         "Written by `ptopt rules --docs docs/rules`.",
-        _on_request("Rules marked *on request* never state a high confidence and", "are"),
+        _on_request("Rules marked *on request* have a low estimate of all their cases and", "are"),
     ]
     for family in dict.fromkeys(rule.family for rule in rules):
         lines = ["| rule | what it does |", "| --- | --- |"]

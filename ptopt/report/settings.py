@@ -14,8 +14,8 @@ from ptopt.report.text import visible
 
 _OTHERS = (
     "#   A finding must also be true with a probability of at least {right:.2f}, and\n"
-    "#   its rule must state at least {stated:.2f} for it; a min-confidence below\n"
-    "#   {confidence:.2f} lifts both."
+    "#   the own estimate of its rule must be at least {stated:.2f}; a min-confidence\n"
+    "#   below {confidence:.2f} lifts both."
 )
 _LIFTED = "#   No other condition applies: this is below {confidence:.2f}, the ranker's own\n#   threshold."
 

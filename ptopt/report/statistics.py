@@ -17,15 +17,15 @@ from ptopt.report.text import headline, one_line, wrapped
 def render(
     review: Review, *, width: int = 100, verbose: bool = False, suppressed: bool = False, quiet: bool = False
 ) -> str:
+    left = Counter(dict(review.left_out.rules) if review.left_out is not None else {})
     review = dataclasses.replace(
         review,
         findings=(*review.findings, *review.over_limit),
         over_limit=(),
-        left_out=review.left_out and dataclasses.replace(review.left_out, limit=None),
+        left_out=review.left_out and dataclasses.replace(review.left_out, limit=None, rules={}),
     )
     findings = Counter(_title(finding.as_place()) for finding in review.findings)
     places = Counter(_title(place) for finding in review.findings for place in finding.places())
-    left = Counter(dict(review.left_out.rules) if review.left_out is not None else {})
     rows = [(findings[rule], places[rule], left[rule], rule) for rule in {*places, *left}]
     rows.sort(key=lambda row: (-row[0], -row[1], -row[2], row[3]))
     table = [f"{found:>8,}  {number:>6,}  {out:>8,}  {rule}\n" for found, number, out, rule in rows]

@@ -13,14 +13,16 @@ from ptopt.findings import Finding, Review, Span
 from ptopt.report.text import (
     MODEL_AWAY,
     count,
-    left_out_line,
     left_out_lines,
+    left_out_shortly,
     named,
     one_line,
     option,
     outcome,
+    rules_left_out,
     suppressed_line,
     unused,
+    unusual_line,
     visible,
     where,
 )
@@ -61,18 +63,22 @@ def summary(
     if review.over_limit:
         budget = f"--budget{'=' if review.in_hook else ' '}{len(review.findings) + len(review.over_limit)}"
         yield indented(f"{option(budget, review.in_hook)} shows them in full")
-    if review.left_out is not None and not (verbose or explain):
-        yield Text(left_out_line(review.left_out, review.in_hook), "dim")
-    elif review.left_out is not None:
-        why, how = left_out_lines(review.left_out, review.in_hook)
+    asked = verbose or explain
+    if review.left_out is not None:
+        why, how = (left_out_lines if asked else left_out_shortly)(review.left_out, review.in_hook)
         yield Text(f"{why}.", "dim")
+        if review.left_out.rules and (
+            silent or asked
+        ):  # what stands below findings is read after them, and short
+            yield indented(rules_left_out(review.left_out))
         yield indented(how)
-    elif silent and review.least_stated and review.files_reviewed:
-        yield Text(
-            f"What rules state with a confidence below {review.least_stated:.2f} was not looked for.", "dim"
-        )
+    elif review.least_stated and review.files_reviewed:
+        estimate = f" (their own estimate below {review.least_stated:.2f})" if asked else ""
         flag = option(f"--min-confidence{'=' if review.in_hook else ' '}0", review.in_hook)
-        yield indented(f"{flag} shows it, too")
+        yield Text(f"What rules are unsure of{estimate} was not looked for; {flag} shows it, too.", "dim")
+    unusual = unusual_line(review)
+    if unusual and not review.asked:  # of which each finding says so
+        yield Text(f"{unusual}.", "dim")
     if suppressed and review.suppressed:
         yield Text("Suppressed:", "dim")
         for finding in review.suppressed:

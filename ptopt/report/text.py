@@ -62,7 +62,8 @@ _ALONE = {
     "function:lines": ("lines of its function", "in no function"),
     "path:depth": ("folders of the path", "folders of the path"), "path:top": ("in the topmost folder", "not in the topmost folder"),
     "fix": ("has a fix", "has no fix"), "evidence": ("evidence", "no evidence on other lines"),
-    "stated log-odds": ("stated log-odds", "stated log-odds"),
+    "stated log-odds": ("the rule's own estimate", "the rule's own estimate"),
+    "stated confidence": ("the rule's own estimate", "the rule's own estimate"),
     "often:unknown": ("how often it runs is not known", "how often it runs is known"),
     "value:unknown": ("kind of value not known", "kind of value known"), "device:unknown": ("device not known", "device known"),
     "callers:none seen": ("no caller seen", "a caller is seen"), "function:none": ("in no function", "in a function"),
@@ -72,6 +73,7 @@ _ALONE = {
     "often:in training": ("how often it runs: in training", "its own line is in no training step"),
     "trips:few": ("the loop goes round a few times", "not known to be a short loop"),
 }  # fmt: skip
+_RULES = 3  # of which places are left out, that are named
 _MANY = 50  # comments, where it is not known how many there would be
 FIX_HOOK = "applied by the hook `ptopt-fix`"
 SHOWS = " shows "  # between the options that show what was left out, and how much that is
@@ -306,19 +308,43 @@ def _at_places(number: int, places: int, noun: str = "finding") -> str:
 
 def left_out_lines(left: LeftOut, in_hook: bool = False) -> tuple[str, str]:
     """What the ranker left out, each place by the first condition that it misses, so that the sum adds up; how to see it."""
-    words = {
-        Condition.CONFIDENCE: "below the threshold of confidence ({:.2f})",
-        Condition.RIGHT: "true with a probability below {:.2f}",
-        Condition.STATED: "stated by the rule with a confidence below {:.2f}",
-    }
-    missed = [
-        (number, words[c].format(left.least[c])) for c in Condition if (number := left.places.get(c, 0))
-    ]
-    reasons = "; ".join(f"{number:,} {why}" if len(missed) > 1 else why for number, why in missed)
     places = sum(left.places.values())
     several = f" ({'some miss' if places > 1 else 'it misses'} other conditions, too)" if left.also else ""
     how = f"{_flags_for_all(left, in_hook)}{SHOWS}{_shown_then(left)}"
-    return f"{count(places, 'place')} left out: {reasons}{several}", how
+    return f"{_left_out(left)}{several}", how
+
+
+def _reasons(places: Mapping[Condition, int], least: Mapping[Condition, float]) -> str:
+    """Why places are left out: with the number of each, where there are several reasons."""
+    words = {
+        Condition.CONFIDENCE: "seldom worth a change (confidence below {})",
+        Condition.RIGHT: "perhaps not true (probability below {})",
+        Condition.STATED: "doubted by the rule itself (its estimate below {})",
+    }
+    missed = [(number, words[c].format(_bound(least[c]))) for c in Condition if (number := places.get(c, 0))]
+    return ", ".join(f"{number:,} {why}" if len(missed) > 1 else why for number, why in missed)
+
+
+def _left_out(left: LeftOut) -> str:
+    """How many places are left out and why, and how many of them would by default not even be counted."""
+    doubted = f"; rules doubt {left.doubted:,} of them" if left.doubted else ""
+    return (
+        f"{count(sum(left.places.values()), 'place')} left out: {_reasons(left.places, left.least)}{doubted}"
+    )
+
+
+def _bound(value: float) -> str:
+    """A threshold, with all its digits where it has more than two."""
+    return f"{value:.2f}" if round(value, 2) == value else f"{value:g}"
+
+
+def unusual_line(review: Review) -> str:
+    """Which of the places that are shown are not shown by default, without the full stop; "" where all are."""
+    places = sum(review.unusual.values())
+    if not places:
+        return ""
+    each = f"{places:,} of these places {'is' if places == 1 else 'are'}"
+    return f"By default {each} not shown: {_reasons(review.unusual, review.conditions)}"
 
 
 def _flags_for_all(left: LeftOut, in_hook: bool) -> str:
@@ -334,15 +360,31 @@ def _flags_for_all(left: LeftOut, in_hook: bool) -> str:
 def _shown_then(left: LeftOut) -> str:
     """What is shown where nothing is left out."""
     if left.least.get(Condition.STATED):
-        return f"these, and what rules state with a confidence below {left.least[Condition.STATED]:.2f}"
+        return f"{_them(left)}, and what rules are unsure of (their own estimate below {left.least[Condition.STATED]:.2f})"
     return f"all: {_at_places(left.all_findings, left.all_places)}"
 
 
 def left_out_line(left: LeftOut, in_hook: bool = False) -> str:
-    """How many places the ranker left out, and how to see them: what a reader of the outcome needs."""
-    places = count(sum(left.places.values()), "place")
-    all_of_them = "all that rules propose" if left.least.get(Condition.STATED) else _shown_then(left)
-    return f"{places} left out; {_flags_for_all(left, in_hook)}{SHOWS}{all_of_them}"
+    """How many places the ranker left out and why, and how to see them: what a reader of the outcome needs."""
+    return "; ".join(left_out_shortly(left, in_hook))
+
+
+def left_out_shortly(left: LeftOut, in_hook: bool = False) -> tuple[str, str]:
+    """`left_out_lines` in few words."""
+    shown = f"{_them(left)}, and what rules are unsure of" if left.least.get(Condition.STATED) else _shown_then(left)
+    return _left_out(left), f"{_flags_for_all(left, in_hook)}{SHOWS}{shown}"
+
+
+def _them(left: LeftOut) -> str:
+    return "them" if sum(left.places.values()) > 1 else "it"
+
+
+def rules_left_out(left: LeftOut) -> str:
+    """The rules of what was left out, the most frequent ones first, with their numbers of places."""
+    most = sorted(left.rules.items(), key=lambda rule: (-rule[1], rule[0]))
+    named = [one_line(name) + f" ({number:,})" * (number > 1) for name, number in most[:_RULES]]
+    more = len(most) - len(named)
+    return ", ".join(named) + (f" and {count(more, 'other rule')}" if more else "")
 
 
 def missed_line(finding: Finding, least: Mapping[Condition, float]) -> str:
@@ -350,9 +392,9 @@ def missed_line(finding: Finding, least: Mapping[Condition, float]) -> str:
     said = {
         Condition.CONFIDENCE: f"confidence {finding.confidence:.2f}",
         Condition.RIGHT: f"true with a probability of {_below(finding.right, least.get(Condition.RIGHT)):.2f}",
-        Condition.STATED: f"stated by the rule with a confidence of {finding.stated or 0:.2f}",
+        Condition.STATED: f"the rule's own estimate {finding.stated or 0:.2f}",
     }
-    return "; ".join(f"{said[c]}, needs {least[c]:.2f}" for c in finding.missed)
+    return "; ".join(f"{said[c]}, needs {_bound(least[c])}" for c in finding.missed)
 
 
 def _below(value: float | None, least: float | None) -> float:
@@ -483,7 +525,7 @@ def weighed(finding: Finding) -> str:
         if proved and finding.confidence == TEXTBOOK_WORTH
         else ""
     )
-    parts.append(f"worth acting on {finding.confidence:.2f}{case}")
+    parts.append(f"confidence (worth acting on) {finding.confidence:.2f}{case}")
     probability = dict(finding.features).get(CHECKED)
     if probability is not None:
         parts.append(f"the model, asked to prove it wrong, gave {probability:.2f}")

@@ -244,7 +244,9 @@ def test_what_a_fix_on_a_branch_leaves_is_what_the_next_run_finds(
     (checkout / "ops.py").write_text(OPS.replace("dim=1", "dim=2") + "\n\n" + DETECT.format("one"))
     asked = ("fix", "--base", "HEAD", "--min-confidence", "0", "--select", "PTO202,PTO235,PTO407")
     first, second = run(*asked).stdout, run(*asked).stdout
-    assert "1 place left" in first and second.startswith("Nothing to fix; 1 finding left"), (first, second)
+    assert "1 of the fixed places has another finding" in first and second.startswith(
+        "Nothing to fix; 1 finding left"
+    ), (first, second)
 
 
 def test_fixes_that_other_fixes_bring_up_are_bounded() -> None:
@@ -303,9 +305,7 @@ def test_places_that_keep_another_finding_are_said(tmp_path: Path) -> None:
         "    x = torch.tensor([[tokenizer.sot]] * n_audio).to(mel.device)\n    return model.logits(x, mel)\n"
     )
     done = run("fix", tmp_path, "--min-confidence", "0", "--select", "PTO202,PTO235").stdout
-    assert (
-        "Fixed 1 finding at 1 of 1 place in 1 file; 1 place left (1 fixed, but with another finding)" in done
-    )
+    assert "Fixed 1 finding at 1 of 1 place in 1 file; 1 of the fixed places has another finding, see" in done
     left = run(
         "check", tmp_path, "--min-confidence", "0", "--select", "PTO202,PTO235", "--format", "concise"
     ).stdout
@@ -319,7 +319,7 @@ DETECT = (
 
 
 def test_what_is_fixed_and_left_adds_up_to_what_check_finds(tmp_path: Path) -> None:
-    """A place that is fixed and has another finding is both, and said to be both."""
+    """A place that is fixed and has another finding is counted as fixed, and the finding is said apart."""
     code = "\n\n".join(
         ["import torch\n", DETECT.format("one"), DETECT.format("two"), OPS.partition("import torch\n")[2]]
     )
@@ -328,12 +328,14 @@ def test_what_is_fixed_and_left_adds_up_to_what_check_finds(tmp_path: Path) -> N
     found = re.search(r"\d+ performance findings at (\d+) places", said)
     done = run("fix", tmp_path, "--min-confidence", "0").stdout
     of = re.search(
-        r"at (\d+) of (\d+) places .*; (\d+) places left \((?:(\d+) not fixed, )?(\d+) fixed, but with another",
+        r"at (\d+) of (\d+) places in 1 file; (?:(\d+) places? left, )?(\d+) of the fixed places have another finding",
         done,
     )
     assert found is not None and of is not None, done
-    fixed, total, left, others, beside = (int(number or 0) for number in of.groups())
-    assert beside and left == others + beside and total == int(found[1]) == fixed + others
+    fixed, total, left, beside = (int(number or 0) for number in of.groups())
+    assert beside and total == int(found[1]) == fixed + left
+    still = run("check", tmp_path, "--min-confidence", "0", "--format", "json").stdout
+    assert sum(1 + len(finding["also"]) for finding in json.loads(still)["findings"]) == left + beside
 
 
 def test_on_a_branch_places_that_keep_another_finding_are_said(
@@ -347,10 +349,10 @@ def test_on_a_branch_places_that_keep_another_finding_are_said(
     asked = ("--base", "HEAD", "--min-confidence", "0")
     found = run("review", *asked, "--statistics").stdout
     done = unwrapped(run("fix", *asked))
-    of = re.search(r"at (\d+) of (\d+) places? .*; (\d+) places? left \((\d+) fixed, but with another", done)
+    of = re.search(r"at (\d+) of (\d+) places? .*; (?:(\d+) places? left, )?(\d+) of the fixed", done)
     assert of is not None, (found, done)
-    fixed, total, left, beside = map(int, of.groups())
-    assert beside and total == fixed + left - beside
+    fixed, total, left, beside = (int(number or 0) for number in of.groups())
+    assert beside and total == fixed + left
 
 
 def test_check_fixes_what_fix_fixes_and_reports_what_is_left(tree: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptopt.findings import TEXTBOOK, TEXTBOOK_WORTH
+from ptopt.findings import TEXTBOOK, TEXTBOOK_WORTH, as_shown
 from ptopt.ranker.model import ENVIRONMENT, Head, Ranker, WeightsError, from_file, ranker, read
 
 HEAD = Head(bias=-1.0, weights={"a": 2.0, "b": -0.5}, slope=0.5, offset=0.1)
@@ -92,8 +92,15 @@ def test_the_textbook_case_of_a_rule_is_worth_a_comment() -> None:
 
 def test_what_is_shown_as_the_threshold_has_reached_it() -> None:
     even = Ranker(None, Head(0.2, {}), {})  # P(useful) is 0.5498
-    assert even.admits({"stated confidence": 0.8}, 0.55)
-    assert even.missed({"stated confidence": 0.8}, even.conditions(0.55)) == ()
+    shown = as_shown(even.worth({}))
+    assert shown == 0.54 and not even.admits({"stated confidence": 0.8}, 0.55)
+    assert even.admits({"stated confidence": 0.8}, shown)
+    assert even.missed({"stated confidence": 0.8}, even.conditions(shown)) == ()
+
+
+@pytest.mark.parametrize("hundredths", range(101))
+def test_a_probability_of_two_digits_is_shown_as_it_is(hundredths: int) -> None:
+    assert as_shown(hundredths / 100) == float(f"0.{hundredths:02}" if hundredths < 100 else "1")
 
 
 def test_a_reason_says_that_the_hit_lacks_it() -> None:

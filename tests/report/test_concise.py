@@ -53,7 +53,7 @@ def test_what_the_ranker_left_out_is_counted_and_taken_for_no_place(silent: Revi
     text = render("concise", dataclasses.replace(silent, left_out=left, compared="main...working tree"))
     assert text.splitlines() == [
         "No performance findings in 12 files (main...working tree).",
-        "3 places left out; --min-confidence 0 --budget 2 shows all: 2 findings at 3 places.",
+        "3 places left out: seldom worth a change (confidence below 0.47); --min-confidence 0 --budget 2 shows all: 2 findings at 3 places.",
     ]
     assert not re.search(r":\d", text)
 

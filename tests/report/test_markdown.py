@@ -74,7 +74,7 @@ def test_what_is_not_shown_is_counted_as_in_the_terminal(review: Review) -> None
         "**ptopt**: 2 performance findings at 3 places in 1 of 7 files, 1 not shown (comment limit reached), 1 place suppressed, "
     )
     assert (
-        "\n\n3 places left out: below the threshold of confidence (0.47); `--min-confidence 0` shows all: 5 findings at 6 "
+        "\n\n3 places left out: seldom worth a change (confidence below 0.47); `--min-confidence 0` shows all: 5 findings at 6 "
         "places.\n\n<details>"
     ) in text
 

@@ -107,7 +107,7 @@ def test_lines_in_texts_of_a_notebook_are_those_of_cells(review: Review) -> None
     assert "loop at line 3 of cell 2; it also waits at lines 4 of cell 2, 5 of cell 2 and 70." in text
     assert "line 5 of cell 2: the loop at line 3 of cell 2\n" in text
     assert "\n  6 │ optimizer.step()\n  7 ┃ total += loss.item()\n" in text
-    assert "Also at cell 2:6\n" in text
+    assert "Also at cell 2:6: `loss.item()` waits for the GPU on every step.\n" in text
     assert "\n  7 - total += loss.item()\n" in text
 
 
@@ -237,20 +237,36 @@ def test_a_long_path_is_whole(width: int, review: Review) -> None:
     assert all(len(line) <= width for line in text.splitlines() if path not in line)
 
 
-def test_one_that_is_left_out_and_several(silent: Review) -> None:
-    least = dict.fromkeys(Condition, 0.43)
-    for number, noun in ((1, "place"), (2, "places")):
-        left = LeftOut({Condition.CONFIDENCE: number}, least, 1, number)
-        shown = dataclasses.replace(silent, left_out=left)
-        text = render("terminal", shown, width=200)
-        assert f"\n{number} {noun} left out; --min-confidence 0 shows all that rules propose\n" in text
-        assert "threshold" not in text
-        for option in ("verbose", "explain"):
-            asked = render("terminal", shown, width=200, **{option: True})
-            assert (
-                f"\n{number} {noun} left out: below the threshold of confidence (0.43).\n"
-                "  --min-confidence 0 shows these, and what rules state with a confidence below 0.43"
-            ) in asked
+@pytest.mark.parametrize(("number", "noun", "them"), [(1, "place", "it"), (2, "places", "them")])
+def test_what_is_left_out_and_why_stands_below_the_outcome(
+    silent: Review, number: int, noun: str, them: str
+) -> None:
+    left = LeftOut(
+        {Condition.CONFIDENCE: number},
+        dict.fromkeys(Condition, 0.43),
+        1,
+        number,
+        5,
+        {"PTO101 item-every-step": number},
+        also={Condition.RIGHT: 1},
+    )
+    shown = dataclasses.replace(silent, left_out=left)
+    counted = f"{number} {noun} left out: seldom worth a change (confidence below 0.43)"
+    rules = f"  PTO101 item-every-step{' (2)' if number > 1 else ''}\n"
+    how = f"  --min-confidence 0 --budget 50 shows {them}, and what rules are unsure of"
+    text = render("terminal", shown, width=80)
+    assert f"\n{counted}.\n{rules}{how}\n" in text
+    for option in ("verbose", "explain"):
+        asked = render("terminal", shown, width=200, **{option: True})
+        several = f"({'some miss' if number > 1 else 'it misses'} other conditions, too)"
+        assert f"\n{counted} {several}.\n{rules}{how} (their own estimate below 0.43)" in asked
+
+
+def test_below_findings_the_rules_left_out_are_not_named(review: Review) -> None:
+    rules = {"PTO999 other": 1}
+    left = LeftOut({Condition.CONFIDENCE: 1}, dict.fromkeys(Condition, 0.43), 1, 1, rules=rules)
+    text = render("terminal", dataclasses.replace(review, left_out=left), width=80)
+    assert "1 place left out: " in text and "PTO999" not in text
 
 
 def test_files_with_findings_are_counted(review: Review) -> None:

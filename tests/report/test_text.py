@@ -156,6 +156,6 @@ def test_weights_name_the_severity_of_the_rule_as_such() -> None:
         reasons=reasons,
     )  # fmt: skip
     assert weighed(found) == (
-        "worth acting on 0.40; moved most, in log-odds, by usual severity of the rule: low -0.50, "
+        "confidence (worth acting on) 0.40; moved most, in log-odds, by usual severity of the rule: low -0.50, "
         "how often it runs: step +0.25, new: odd +0.10, lines +0.10"
     )
