@@ -1,0 +1,105 @@
+"""Kinds of false statements that people found who tried ptopt on their repositories: what is said is true of the code."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+from tests.rules.messages import messages
+
+BRANCHES = """
+    for x, y in loader:
+        loss = F.cross_entropy(model(x.to(device)), y.to(device))
+        loss.backward()
+        optimizer.step()
+{}
+"""
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        """
+        if mean:
+            kept.append(loss.mean().cpu())
+        else:
+            kept.append(loss.sum().cpu())
+        """,
+        """
+        if mean:
+            kept.append(loss.mean().cpu())
+            continue
+        kept.append(loss.sum().cpu())
+        """,
+        "kept.append(loss.mean().cpu() if mean else loss.sum().cpu())",
+    ],
+)
+def test_of_two_branches_one_runs(code: str) -> None:
+    found = messages("host-copy-every-step", BRANCHES.format(_indented(code, 8)))
+    assert len(found) == 2
+    assert not any("also waits" in message for message in found)
+
+
+def test_two_conditions_may_both_hold() -> None:
+    code = """
+    if wide:
+        kept.append(loss.mean().cpu())
+    if deep:
+        kept.append(loss.sum().cpu())
+    """
+    first, second = messages("host-copy-every-step", BRANCHES.format(_indented(code, 8)))
+    assert "also waits" in first and "also waits" in second
+
+
+def test_two_branches_in_an_inner_loop_may_both_run_in_one_step() -> None:
+    code = """
+    for part in parts:
+        if part:
+            kept.append(loss.mean().cpu())
+        else:
+            kept.append(loss.sum().cpu())
+    """
+    first, second = messages("host-copy-every-step", BRANCHES.format(_indented(code, 8)))
+    assert "also waits" in first and "also waits" in second
+
+
+HELPER = """
+    class Diffusion(pl.LightningModule):
+        def __init__(self, config):
+            self.kind = config.kind
+            self.net = nn.Linear(8, 8)
+
+        def training_step(self, x, index):
+            out = self.net(x)
+            {}
+
+        def entropy(self, out: torch.Tensor):
+            return out[out > 0].exp().mean()
+"""
+
+
+def test_a_call_under_a_condition_is_not_made_by_each_step() -> None:
+    branch = "if self.kind == 'sedd': return self.entropy(out)\n            return out.mean()"
+    (chosen,) = messages("size-read-from-device", HELPER.format(branch))
+    assert "each training step makes where `self.kind == 'sedd'` (line" in chosen
+    (always,) = messages("size-read-from-device", HELPER.format("return self.entropy(out)"))
+    assert "each training step makes (line" in always
+
+
+def test_an_assignment_through_a_mask_and_an_index_waits() -> None:
+    code = """
+        class Net(nn.Module):
+            def forward(self, logits, xt):
+                logits = logits - torch.logsumexp(logits, -1, keepdim=True)
+                kept = xt != self.mask_index
+                logits[kept] = 0
+                logits[kept, xt[kept]] = 0
+                return logits
+    """
+    (found,) = messages("size-read-from-device", code)
+    assert "`logits[kept, xt[kept]]`" in found
+
+
+def _indented(code: str, by: int) -> str:
+    return textwrap.indent(textwrap.dedent(code).strip("\n"), " " * by)
