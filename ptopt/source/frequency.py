@@ -315,6 +315,9 @@ class Frequencies:
             return Frequency(Often.EPOCH, line, f"in each epoch of the loop at line {line}")
         if outer.in_worker:
             return Frequency(Often.ELEMENT, line, outer.reason, in_worker=True)
+        if self._context.goes_through_sets(loop) and not outer.trains:
+            often = outer.often if Often.UNKNOWN < outer.often < Often.EPOCH else Often.EPOCH
+            return Frequency(often, line, f"for each data set of the loop at line {line}")
         is_evaluation = self._context.is_eval_loop(loop)
         if is_evaluation and outer.trains:  # every n steps
             return Frequency(Often.EVALUATION, line, f"for each batch of the loop at line {line}")

@@ -8,6 +8,69 @@ import pytest
 
 from tests.rules.messages import messages
 
+SILENT = {
+    "a dictionary of metrics is no tensor to copy": (
+        "results-pile-up",
+        """
+        def inference(model, part):
+            predictions = {key: value.cpu() for key, value in model(part).items()}
+            return {"metrics": summarise(predictions)}
+
+        @torch.no_grad()
+        def evaluate(model, tiles):
+            results = []
+            for part in tiles:
+                found = inference(model, part)
+                results.append(found)
+            return results
+        """,
+    ),
+    "a loop over loaders goes through data sets": (
+        "results-pile-up",
+        """
+        @torch.no_grad()
+        def evaluate_all(model, names, loaders):
+            results = []
+            for name, data_loader in zip(names, loaders):
+                result = model(data_loader)
+                results.append(result)
+            return results
+        """,
+    ),
+    "what a collective fills is no constant": (
+        "constant-rebuilt-every-step",
+        """
+        def sizes_of_all(x: torch.Tensor, world_size):
+            sizes = [torch.LongTensor([0]).to("cuda") for _ in range(world_size)]
+            torch.distributed.all_gather(sizes, x)
+            return [int(size) for size in sizes]
+        """,
+    ),
+    "the wait is what the helper is for": (
+        "synchronize-every-step",
+        """
+        import torch.distributed as dist
+
+        def synchronize():
+            if not dist.is_available() or dist.get_world_size() == 1:
+                return
+            dist.barrier()
+
+        for x in loader:
+            loss = model(x.to(device))
+            loss.backward()
+            optimizer.step()
+            synchronize()
+        """,
+    ),
+}
+
+
+@pytest.mark.parametrize(("name", "code"), SILENT.values(), ids=list(SILENT))
+def test_nothing_is_proposed(name: str, code: str) -> None:
+    assert messages(name, code) == []
+
+
 BRANCHES = """
     for x, y in loader:
         loss = F.cross_entropy(model(x.to(device)), y.to(device))
@@ -99,6 +162,22 @@ def test_an_assignment_through_a_mask_and_an_index_waits() -> None:
     """
     (found,) = messages("size-read-from-device", code)
     assert "`logits[kept, xt[kept]]`" in found
+
+
+def test_no_method_of_a_tensor_is_called_on_a_dictionary() -> None:
+    code = """
+        import torch.distributed as dist
+
+        for images, targets in loader:
+            losses = model(images.to(device), targets)
+            loss = sum(value for value in losses.values())
+            reduced = dist_util.reduce_loss_dict(losses)
+            loss.backward()
+            optimizer.step()
+            meters.update(**reduced)
+    """
+    (found,) = messages("metric-reduced-every-step", code)
+    assert "values of `losses`" in found and "losses.detach()" not in found
 
 
 def _indented(code: str, by: int) -> str:

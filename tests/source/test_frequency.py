@@ -73,6 +73,15 @@ for epoch in range(9):
         ("def helper(a):\n    here()\n\ndef training_step(self, batch):\n    helper(3)", Often.STEP),
         ("def load_all(names):\n    for name in names:\n        here()", Often.ONCE),
         ("def validation_step(self, batch):\n    here()", Often.EVALUATION),
+        # Data sets, not batches.
+        ("for name, data_loader in zip(cfg.DATASETS.TEST, data_loaders_val):\n    here()", Often.ONCE),
+        ("def run(loaders):\n  for name, loader in loaders.items():\n    here()", Often.EPOCH),
+        ("def run(loaders):\n  for i, dataset in enumerate(self.datasets):\n    here()", Often.EPOCH),
+        ("def run(loaders):\n  for name in val_loaders:\n    here()", Often.EPOCH),
+        ("for name in val_loaders:\n  for batch in val_loaders[name]:\n    here()", Often.EVALUATION),
+        ("for images, labels in loaders:\n    here()", Often.EVALUATION),
+        ("for dataset_name, image in loader:\n    here()", Often.EVALUATION),
+        ("for batch in tqdm(loaders):\n    here()", Often.EVALUATION),
     ],
 )
 def test_scale(code: str, often: Often) -> None:

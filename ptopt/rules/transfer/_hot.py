@@ -66,7 +66,7 @@ def _each_call_of(forward: FunctionNode, node: ast.AST, file: SourceFile) -> boo
 def batch_loop(node: ast.AST, file: SourceFile) -> Loop | None:
     """The loop over batches or diffusion time steps that runs `node`; None when there is none in its function."""
     for loop in file.index.loops_of(node):
-        if _BATCHES.search(_iterated(loop, file)):
+        if _BATCHES.search(_iterated(loop, file)) and not file.context.goes_through_sets(loop):
             return loop
     return None
 
