@@ -12,15 +12,12 @@ SILENT = {
     "a dictionary of metrics is no tensor to copy": (
         "results-pile-up",
         """
-        def inference(model, part):
-            predictions = {key: value.cpu() for key, value in model(part).items()}
-            return {"metrics": summarise(predictions)}
-
         @torch.no_grad()
-        def evaluate(model, tiles):
+        def evaluate(net, tiles):
             results = []
             for part in tiles:
-                found = inference(model, part)
+                found = net(part)
+                print(found["height"])
                 results.append(found)
             return results
         """,

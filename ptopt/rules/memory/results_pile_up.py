@@ -72,15 +72,12 @@ class ResultsPileUp(Rule):
 
     VALID = (
         """
-        def inference(model, part):
-            predictions = {key: value.cpu() for key, value in model(part).items()}
-            return {"metrics": summarise(predictions)}
-
         @torch.no_grad()
         def evaluate(model, loader):
             results = []
             for part in loader:
-                found = inference(model, part)
+                found = net(part)
+                print(found["height"])
                 results.append(found)
             return results
         """,
