@@ -7,6 +7,7 @@ import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from functools import cached_property
+from itertools import islice
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -232,6 +233,22 @@ class Repository:
                 if path != besides and path.endswith(PYTHON)
             )
         return self._mentioned[key]
+
+    def holding(
+        self, file: SourceFile, pattern: re.Pattern[bytes], word: bytes, name: bytes, most: int
+    ) -> tuple[SourceFile, ...]:
+        """The other Python files in which the pattern, which needs the word, and the name, if any, occur: the first, parsed."""
+        self._charge_search()
+        found = (
+            (path, text)
+            for path, text in self._texts
+            if path != file.path
+            and path.endswith(PYTHON)
+            and (not name or name in text.identifiers)
+            and text.matches(pattern, word)
+        )
+        parsed = (self._parse(path, text.data) for path, text in islice(found, most))
+        return tuple(one for one in parsed if one is not None)
 
     def methods(self, name: str) -> tuple[tuple[SourceFile, FunctionNode], ...] | None:
         """The methods of that name, however common it is, in the other files; None where more define it than are read."""

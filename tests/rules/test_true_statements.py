@@ -6,6 +6,11 @@ import textwrap
 
 import pytest
 
+from ptopt.rules import find_rule
+from ptopt.rules.engine import run
+from ptopt.rules.examples import as_file
+from ptopt.source.file import SourceFile
+from ptopt.source.repository import Repository
 from tests.rules.messages import messages
 
 SILENT = {
@@ -175,6 +180,45 @@ def test_no_method_of_a_tensor_is_called_on_a_dictionary() -> None:
     """
     (found,) = messages("metric-reduced-every-step", code)
     assert "values of `losses`" in found and "losses.detach()" not in found
+
+
+BLOCK = """
+    class Separable(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Sequential(nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8))
+"""
+HEAD = """
+from torch import nn
+from layers import Separable
+
+class Head(nn.Module):
+    def __init__(self):
+        self.part = Separable()
+        for m in self.modules():
+            if isinstance(m, nn.Conv2d):
+                {}
+"""
+
+
+@pytest.mark.parametrize(
+    ("other", "said", "fixed"),
+    [
+        (HEAD.format("nn.init.zeros_(m.bias)"), True, False),
+        (HEAD.format("m.bias.data.zero_()"), True, False),
+        (HEAD.format("if m.bias is not None: m.bias.data.zero_()"), False, True),
+        (HEAD.format("nn.init.ones_(m.weight)").replace("Conv2d", "BatchNorm2d"), False, True),
+        (HEAD.format("nn.init.zeros_(m.bias)").replace("Separable", "Other"), False, False),
+    ],
+)
+def test_a_bias_that_other_code_sets_is_not_taken_away(other: str, said: bool, fixed: bool) -> None:
+    rule = find_rule("linear-bias-before-batchnorm")
+    assert rule is not None
+    around = Repository({"head.py": other.encode()})
+    file = SourceFile.parse("layers.py", as_file(BLOCK).encode(), repository=around)
+    (hit,) = run(file, [rule()])
+    assert ("Line 10 of head.py sets the bias" in hit.problem.message) is said
+    assert (hit.problem.fix is not None) is fixed
 
 
 def _indented(code: str, by: int) -> str:
