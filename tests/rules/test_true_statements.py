@@ -221,5 +221,35 @@ def test_a_bias_that_other_code_sets_is_not_taken_away(other: str, said: bool, f
     assert (hit.problem.fix is not None) is fixed
 
 
+COLLECTED = """
+    @torch.no_grad()
+    def encode(model, loader, device):
+        encoded = []
+        for batch in loader:
+            output = model(batch.to(device))
+            {}
+        return encoded
+"""
+
+
+@pytest.mark.parametrize(
+    ("on_the_device", "on_the_host", "large"),
+    [
+        ("encoded.append(output.passages)", "encoded.append(output.passages.cpu())", True),
+        ("encoded.append(output)", "encoded.append(output.detach().cpu().numpy())", True),
+        ("encoded.append(output.argmax(1))", "encoded.append(output.argmax(1).cpu())", False),
+    ],
+)
+def test_two_rules_agree_on_where_results_are_collected(
+    on_the_device: str, on_the_host: str, large: bool
+) -> None:
+    for code, at_fault in ((on_the_device, large), (on_the_host, not large)):
+        said = [
+            *messages("results-pile-up", COLLECTED.format(code)),
+            *messages("host-copy-every-step", COLLECTED.format(code)),
+        ]
+        assert bool(said) is at_fault
+
+
 def _indented(code: str, by: int) -> str:
     return textwrap.indent(textwrap.dedent(code).strip("\n"), " " * by)
