@@ -48,6 +48,43 @@ SILENT = {
             return [int(size) for size in sizes]
         """,
     ),
+    "batches of JAX go to no device of torch": (
+        "loader-without-pinning",
+        """
+        import jax
+        from torch.utils.data import DataLoader
+
+        def main(dataset, collate, encode):
+            loader = DataLoader(dataset, batch_size=8 * len(jax.devices()), collate_fn=collate)
+            for ids, batch in loader:
+                encode(batch)
+        """,
+    ),
+    "arrays are not pinned": (
+        "loader-without-pinning",
+        """
+        from torch.utils.data import DataLoader
+        from transformers import DataCollatorWithPadding
+
+        def train_dataloader(dataset, tokenizer):
+            collate = DataCollatorWithPadding(tokenizer, return_tensors="np")
+            return DataLoader(dataset, batch_size=8, collate_fn=collate)
+        """,
+    ),
+    "the loader is told what its batches lack": (
+        "batch-copy-waits",
+        """
+        from torch.utils.data import DataLoader
+
+        def main(dataset, model, device):
+            loader = DataLoader(dataset, batch_size=8)
+            with torch.no_grad():
+                for (ids, batch) in tqdm(loader):
+                    for k, v in batch.items():
+                        batch[k] = v.to(device)
+                    print(ids, model(**batch))
+        """,
+    ),
     "the wait is what the helper is for": (
         "synchronize-every-step",
         """
