@@ -11,6 +11,7 @@ from ptopt.rules.engine import run
 from ptopt.rules.examples import as_file
 from ptopt.source.file import SourceFile
 from ptopt.source.repository import Repository
+from ptopt.verify import apply_edits
 from tests.rules.messages import messages
 
 SILENT = {
@@ -286,6 +287,57 @@ def test_two_rules_agree_on_where_results_are_collected(
             *messages("host-copy-every-step", COLLECTED.format(code)),
         ]
         assert bool(said) is at_fault
+
+
+SUM = """
+    def train(model, loader, optimizer, stats, device):
+        total, correct = 0.0, 0
+        counts = torch.zeros(9, device=device)
+        host = torch.zeros(9)
+        for i, (x, y) in enumerate(loader):
+            out = model(x.to(device))
+            loss = F.cross_entropy(out, y.to(device))
+            loss.backward()
+            optimizer.step()
+            {}
+            if i % 100 == 0:
+                log({})
+        {}
+"""
+
+
+@pytest.mark.parametrize(
+    ("adds", "every", "after", "fixed"),
+    [
+        (
+            "total += loss.item()",
+            "total / 100",
+            "return total",
+            ["total += loss.detach()", "log(float(total) / 100)", "return float(total)"],
+        ),
+        ("total += loss.item()", "i", 'print(f"{total:.2f}")', ["total += loss.detach()"]),
+        ("total += loss.item(); best = min(best, total)", "i", "", None),
+        ("total += loss.item()", "i", "def now(): return total", None),
+        ("stats['loss'] += loss.item()", "i", "return stats", None),
+        ("stats['loss'] += loss.item()", "i", "", ["stats['loss'] += loss.detach()"]),
+        ("counts[i] += loss.item()", "counts", "", ["counts[i] += loss.detach()"]),
+        ("counts[i] += (out == x).sum().item()", "counts", "", ["counts[i] += (out == x).sum()\n"]),
+        ("host[i] += loss.item()", "host", "", None),
+    ],
+)
+def test_what_reads_a_sum_reads_a_number(adds: str, every: str, after: str, fixed: list[str] | None) -> None:
+    code = as_file(SUM.format(adds, every, after))
+    rule = find_rule("item-every-step")
+    assert rule is not None
+    hit, *_ = run(SourceFile.parse("train.py", code.encode()), [rule()])
+    fix = hit.problem.fix
+    if fixed is None:
+        assert fix is None
+        return
+    assert fix is not None
+    after_it = apply_edits(code, sorted(fix.edits))
+    assert all(line in after_it for line in fixed)
+    assert after_it.count("float(") == sum("float(" in line for line in fixed)
 
 
 def _indented(code: str, by: int) -> str:
