@@ -49,6 +49,19 @@ SILENT = {
             return [int(size) for size in sizes]
         """,
     ),
+    "a number of a row picks a list, and no part of the row": (
+        "per-sample-loop",
+        """
+        class Net(pl.LightningModule):
+            def training_step(self, batch, index):
+                nlls = self.net(batch).softmax(-1)
+                rare = (batch > 9).float().mean(-1)
+                for i in range(nlls.shape[0]):
+                    bin_id = min(int(rare[i].item() * 9), 8)
+                    self.bins[bin_id].append(nlls[i].mean().item())
+                return nlls.mean()
+        """,
+    ),
     "batches of JAX go to no device of torch": (
         "loader-without-pinning",
         """
@@ -338,6 +351,22 @@ def test_what_reads_a_sum_reads_a_number(adds: str, every: str, after: str, fixe
     after_it = apply_edits(code, sorted(fix.edits))
     assert all(line in after_it for line in fixed)
     assert after_it.count("float(") == sum("float(" in line for line in fixed)
+
+
+PER_SAMPLE = """
+    class Pool(nn.Module):
+        def forward(self, weights, x, lengths):
+            weights = weights.softmax(0)
+            pooled = []
+            for i in range(x.size(0)):
+                pooled.append(weights[i] * {}.mean(0))
+            return torch.stack(pooled)
+"""
+
+
+def test_the_mask_is_as_long_as_what_is_cut() -> None:
+    (found,) = messages("per-sample-loop", PER_SAMPLE.format("x[i, : lengths[i]]"))
+    assert "`torch.arange(x.size(1)) < lengths[:, None]`" in found
 
 
 def _indented(code: str, by: int) -> str:
