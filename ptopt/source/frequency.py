@@ -329,7 +329,8 @@ class Frequencies:
             often = Often.LAYER if layered and outer.often < Often.ELEMENT else Often.ELEMENT
             reason = f"in each iteration of the loop at line {line}"
             if outer_loop is None and outer.basis.startswith("callers"):
-                reason += f", which runs {outer.reason}"  # what matters is who calls the function
+                # What matters is who calls the function; of several loops, the outermost.
+                reason += f", which runs {outer.reason.rpartition(', which runs ')[2]}"
             return Frequency(often, line, reason, trains=outer.trains)
         if isinstance(loop, (ast.For, ast.AsyncFor)):
             if is_evaluation or self._reads_batches(loop, text):

@@ -289,6 +289,11 @@ COLLECTED = """
         ("encoded.append(output.passages)", "encoded.append(output.passages.cpu())", True),
         ("encoded.append(output)", "encoded.append(output.detach().cpu().numpy())", True),
         ("encoded.append(output.argmax(1))", "encoded.append(output.argmax(1).cpu())", False),
+        (
+            "y = output.max(1)[1]; encoded.append(y)",
+            "y = output.max(1)[1]; encoded.append(y.detach().cpu())",
+            False,
+        ),
     ],
 )
 def test_two_rules_agree_on_where_results_are_collected(

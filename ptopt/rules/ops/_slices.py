@@ -405,11 +405,14 @@ def _subscript(node: ast.Subscript, found: Slices) -> None:
         entries += [holder.slice for holder in _holders(node)]  # `out[i][j] = ...`
     if not any(found.indexed(e) for e in entries):
         # `row[mask]`, `x[i][keep]`: as many elements as the mask has. `bins[number]` is an entry of a list.
-        if found.touches(node.value) and any(
-            _data_bound(e, found) if isinstance(e, ast.Slice) else found.touches(e) for e in entries
+        row = found.touches(node.value)
+        tensor = row or len(entries) > 1 or found.file.values.of(node.value).kind == "tensor"
+        if any(
+            row and _data_bound(e, found) if isinstance(e, ast.Slice) else tensor and found.touches(e)
+            for e in entries
         ):
             found.ragged = found.cut = True
-            found.cut_of = found.cut_of or _base(node.value)
+            found.cut_of = found.cut_of or (_base(node.value) if row else None)
         return
     if any(isinstance(e, ast.Slice) and _data_bound(e, found) for e in entries):
         found.ragged = found.cut = True  # `x[i, : lengths[i]]`
