@@ -481,7 +481,7 @@ def _over_sets(loop: ast.For | ast.AsyncFor) -> bool:
     names = [node.id for node in walk(loop.target) if isinstance(node, ast.Name)]
     if any(_OF_BATCH.search(name) for name in names):
         return False
-    if len(iterated) == 1 and _ONE_STREAM.search(last_name(iterated[0])):
+    if any(_ONE_STREAM.search(last_name(each)) for each in iterated):
         return False  # the batches of one loader, which name the data set that they are of
     if any(_ONE_SET.search(name) for name in names):
         return True

@@ -81,6 +81,7 @@ for epoch in range(9):
         ("for name in val_loaders:\n  for batch in val_loaders[name]:\n    here()", Often.EVALUATION),
         ("for images, labels in loaders:\n    here()", Often.EVALUATION),
         ("for dataset_name, image in loader:\n    here()", Often.EVALUATION),
+        ("for (x, y), dataset in zip(train_loader, names):\n    here()", Often.EVALUATION),
         ("for batch in tqdm(loaders):\n    here()", Often.EVALUATION),
     ],
 )

@@ -416,7 +416,7 @@ def _subscript(node: ast.Subscript, found: Slices) -> None:
         return
     if any(isinstance(e, ast.Slice) and _data_bound(e, found) for e in entries):
         found.ragged = found.cut = True  # `x[i, : lengths[i]]`
-        found.cut_of = node.value
+        found.cut_of = found.cut_of or node.value
     if any(isinstance(e, ast.Slice) and _is_block(e, found) for e in entries):
         found.apart = True  # `x[i * n : (i + 1) * n]`
     parent = found.file.index.parent(node)
