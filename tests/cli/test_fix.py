@@ -188,7 +188,7 @@ def test_what_appears_only_after_a_fix_is_fixed_in_the_same_run(tmp_path: Path) 
     (tmp_path / "net.py").write_text(code)
     result = run("fix", "--unsafe", "--min-confidence", "0", tmp_path)
     assert "torch.arange(n, device=x.device)" in (tmp_path / "net.py").read_text()
-    assert result.stdout.endswith("Fixed 1 finding in 1 file.\n")
+    assert result.stdout.endswith("Fixed 1 finding in 1 file, and 1 finding that these fixes brought up.\n")
     again = run("fix", "--unsafe", "--min-confidence", "0", tmp_path)
     assert again.stdout == "Nothing to fix.\n"
 
