@@ -111,7 +111,7 @@ def test_a_finding_above_the_threshold_says_what_hid_it(strict: Path) -> None:
     by_default = unwrapped(run("check", strict / "train.py"))
     assert UNSURE in by_default
     asked = unwrapped(run("check", strict / "train.py", "-v"))
-    assert "What rules are unsure of (their own estimate below 0.95) was not looked for;" in asked
+    assert "What rules are unsure of (estimate below 0.95) was not looked for;" in asked
     shown = run("check", strict / "train.py", "--min-confidence", "0", "--select", "item-every-step")
     assert "Not shown by default: the rule's own estimate 0." in unwrapped(shown)
     document = json.loads(
@@ -144,12 +144,12 @@ def test_each_condition_has_its_words() -> None:
     one = LeftOut({Condition.RIGHT: 1}, least, 3, 4)
     assert left_out_lines(one) == (
         "1 place left out: perhaps not true (probability below 0.85)",
-        "--min-confidence 0 shows it, and what rules are unsure of (their own estimate below 0.45)",
+        "--min-confidence 0 shows it, and what rules are unsure of (estimate below 0.45)",
     )
     several = LeftOut({Condition.CONFIDENCE: 2, Condition.RIGHT: 1}, least, 6, 6, limit=5)
     assert left_out_lines(several) == (
         "3 places left out: 2 seldom worth a change (confidence below 0.43), 1 perhaps not true (probability below 0.85)",
-        "--min-confidence 0 --budget 50 shows them, and what rules are unsure of (their own estimate below 0.45)",
+        "--min-confidence 0 --budget 50 shows them, and what rules are unsure of (estimate below 0.45)",
     )
     lifted = LeftOut({Condition.CONFIDENCE: 3}, {Condition.CONFIDENCE: 0.305}, 6, 6, limit=5, doubted=2)
     assert left_out_lines(lifted) == (
@@ -189,7 +189,7 @@ def test_what_rules_are_not_sure_of_is_not_looked_for(code: Path) -> None:
     ) in short
     shown = unwrapped(run("check", code / "train.py", "-v"))
     assert "1 place left out: seldom worth a change (confidence below 0.55)." in shown
-    assert "--min-confidence 0 shows it, and what rules are unsure of (their own estimate below 0.65)" in shown
+    assert "--min-confidence 0 shows it, and what rules are unsure of (estimate below 0.65)" in shown
     (code / "train.py").write_text(UNLIKELY.replace("loss.item()", "1"))
     assert UNSURE in unwrapped(run("check", code / "train.py"))
     asked = ("--select", "PTO753")

@@ -28,14 +28,12 @@ READS = """
     import torch
 
     @torch.inference_mode()
-    def evaluate(model, loader, classes):
-        inter, union = [0] * classes, [0] * classes
+    def evaluate(model, loader, classes, inter, union):
         for images, masks in loader:
             labels = model(images).argmax(dim=1)
             for c in range(classes):
                 inter[c] += ((labels == c) & (masks == c)).sum().item(){comment}
                 union[c] += ((labels == c) | (masks == c)).sum().item()
-        return [i / max(u, 1) for i, u in zip(inter, union)]
     """
 
 

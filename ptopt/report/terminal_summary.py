@@ -73,7 +73,7 @@ def summary(
             yield indented(rules_left_out(review.left_out))
         yield indented(how)
     elif review.least_stated and review.files_reviewed:
-        estimate = f" (their own estimate below {review.least_stated:.2f})" if asked else ""
+        estimate = f" (estimate below {review.least_stated:.2f})" if asked else ""
         flag = option(f"--min-confidence{'=' if review.in_hook else ' '}0", review.in_hook)
         yield Text(f"What rules are unsure of{estimate} was not looked for; {flag} shows it, too.", "dim")
     unusual = unusual_line(review)

@@ -360,7 +360,7 @@ def _flags_for_all(left: LeftOut, in_hook: bool) -> str:
 def _shown_then(left: LeftOut) -> str:
     """What is shown where nothing is left out."""
     if left.least.get(Condition.STATED):
-        return f"{_them(left)}, and what rules are unsure of (their own estimate below {left.least[Condition.STATED]:.2f})"
+        return f"{_them(left)}, and what rules are unsure of (estimate below {left.least[Condition.STATED]:.2f})"
     return f"all: {_at_places(left.all_findings, left.all_places)}"
 
 

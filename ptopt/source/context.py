@@ -48,9 +48,16 @@ _EVAL_DATA = re.compile(
     r"|(val|test|eval)_?(loader|dl|iter|set)",
     re.I,
 )
+# A loader or a data set as what one iteration gets, and several of them as what a loop goes through.
+_ONE_SET = re.compile(r"(^|_)(data_?loader|loader|data_?set|dset|dl)(_?name)?\d*$", re.I)
+_SETS = re.compile(r"(^|_)((data_?)?loaders|data_?sets|dsets|dls)(_(?!iter)[a-z]+)?$", re.I)
+_ONE_STREAM = re.compile(r"(loader|_dl|iter|iterator|batches)$", re.I)
+_OF_BATCH = re.compile(r"batch|^(data|samples?|inputs?|images?|x)$", re.I)
+_KEYED = frozenset({"items", "keys", "values"})
 _PASS_ON = frozenset(
     {"iter", "enumerate", "tqdm", "trange", "progress", "zip", "islice"}
 )  # of what they are given
+_HANDS_ON = _PASS_ON | {"list", "sorted", "reversed", "tuple"}
 _EPOCH = re.compile(r"epoch", re.I)
 _COMPILES = re.compile(
     r"(^|\.)compile\b|jit\.script(?!_)|jit_script|jit_fuser|(^|\.)njit\b|numba|triton\.jit|dynamo\.optimize"
@@ -101,6 +108,7 @@ class Context:
         self._looped: dict[FunctionNode | None, dict[Loop, list[ast.Call]]] = {}
         self._step_marks: dict[Loop, ast.Call | None] = {}
         self._eval_data: dict[Loop, bool] = {}
+        self._over_sets: dict[Loop, bool] = {}
         self._switches: dict[FunctionNode | None, int | None] = {}
 
     # -- training --------------------------------------------------------------------------------------
@@ -282,6 +290,12 @@ class Context:
             self._eval_data[loop] = bool(over)
         return self._eval_data[loop] and self.step_mark(loop) is None
 
+    def goes_through_sets(self, loop: Loop) -> bool:
+        """Does it go through data sets or their loaders, not batches: `for name, loader in zip(names, loaders)`?"""
+        if loop not in self._over_sets:
+            self._over_sets[loop] = isinstance(loop, (ast.For, ast.AsyncFor)) and _over_sets(loop)
+        return self._over_sets[loop]
+
     def _is_eval_data(self, iterable: ast.expr) -> bool:
         """By name, or as `it` of `it = iter(val_loader)`."""
         if _EVAL_DATA.search(_text(iterable)):
@@ -453,6 +467,26 @@ class Context:
                 and any(self._turns_grad_off(part) for part in (call.func.value, *call.args))
             ):
                 yield call.lineno  # entered by hand, and on from there
+
+
+def _over_sets(loop: ast.For | ast.AsyncFor) -> bool:
+    iterated: list[ast.expr] = [loop.iter]
+    while len(iterated) == 1 and isinstance(call := iterated[0], ast.Call):
+        if isinstance(call.func, ast.Attribute) and call.func.attr in _KEYED and not call.args:
+            iterated = [call.func.value]
+        elif call.args and last_name(call.func) in _HANDS_ON:
+            iterated = call.args if last_name(call.func) == "zip" else call.args[:1]
+        else:
+            break
+    names = [node.id for node in walk(loop.target) if isinstance(node, ast.Name)]
+    if any(_OF_BATCH.search(name) for name in names):
+        return False
+    if any(_ONE_STREAM.search(last_name(each)) for each in iterated):
+        return False  # the batches of one loader, which name the data set that they are of
+    if any(_ONE_SET.search(name) for name in names):
+        return True
+    whole = isinstance(loop.target, ast.Name) or iterated[0] is not loop.iter
+    return whole and any(_SETS.search(last_name(each)) for each in iterated)
 
 
 def _name(node: ast.expr) -> str:

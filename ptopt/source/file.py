@@ -185,13 +185,14 @@ class SourceFile:
     def _frequency_elsewhere(self, function: FunctionNode) -> Frequency | None:
         """How often other files call the function: the weightiest of the calls found."""
         found = [
-            (other.frequencies.of(call), other.path)
+            (other.frequencies.of(call), other.path, other.head_line(call.lineno))
             for other, call in self.repository.callers(self, function)
         ]
         if not found:
             return None
-        best, path = max(found, key=lambda pair: pair[0].weight)
-        return Frequency(best.often, 0, f"{best.reason}, in {path}", best.in_worker, best.trains)
+        best, path, line = max(found, key=lambda one: one[0].weight)
+        reason = f"{best.reason}, at line {line} of {path}"
+        return Frequency(best.often, 0, reason, best.in_worker, best.trains)
 
     def definition_of(self, call: ast.Call) -> tuple[SourceFile, FunctionNode] | None:
         """The function that a call runs, with its file: of this file, or the only one of its name in the repository."""

@@ -179,6 +179,9 @@ class Frequencies:
             called = self._by_callers(function, by_kind)
             if by_kind is None or called.often > Often.ONCE:
                 by_kind = called if called.often or by_kind is None else by_kind
+        elif by_kind.basis == "class" and function.name in _METRIC_METHODS and not by_kind.trains:
+            called = self._by_callers(function, by_kind)  # a step that makes the call says more than the name
+            by_kind = called if called.trains and not called.in_worker else by_kind
         self._functions[function] = by_kind
         return by_kind
 
@@ -315,15 +318,20 @@ class Frequencies:
             return Frequency(Often.EPOCH, line, f"in each epoch of the loop at line {line}")
         if outer.in_worker:
             return Frequency(Often.ELEMENT, line, outer.reason, in_worker=True)
+        if self._context.goes_through_sets(loop) and not outer.trains:
+            often = outer.often if Often.UNKNOWN < outer.often < Often.EPOCH else Often.EPOCH
+            return Frequency(often, line, f"for each data set of the loop at line {line}")
         is_evaluation = self._context.is_eval_loop(loop)
         if is_evaluation and outer.trains:  # every n steps
             return Frequency(Often.EVALUATION, line, f"for each batch of the loop at line {line}")
         if outer.often >= Often.EVALUATION:
             layered = _LAYERS.search(text) or _STEPS.search(text)
             often = Often.LAYER if layered and outer.often < Often.ELEMENT else Often.ELEMENT
-            return Frequency(
-                often, line, f"in each iteration of the loop at line {line}", trains=outer.trains
-            )
+            reason = f"in each iteration of the loop at line {line}"
+            if outer_loop is None and outer.basis.startswith("callers"):
+                # What matters is who calls the function; of several loops, the outermost.
+                reason += f", which runs {outer.reason.rpartition(', which runs ')[2]}"
+            return Frequency(often, line, reason, trains=outer.trains)
         if isinstance(loop, (ast.For, ast.AsyncFor)):
             if is_evaluation or self._reads_batches(loop, text):
                 return Frequency(Often.EVALUATION, line, f"for each batch of the loop at line {line}")

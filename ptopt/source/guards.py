@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from ptopt.source.calls import last_name
-from ptopt.source.index import FUNCTIONS, Index, walk
+from ptopt.source.index import FUNCTIONS, LOOPS, Index, walk
 from ptopt.source.memo import fills, last_set, missing, missing_name
 
 # Names that, in a condition, tell that its branch is for reporting, saving or debugging: it runs rarely.
@@ -123,6 +123,49 @@ class Guards:
             if ancestor is stop or (stop is None and isinstance(ancestor, FUNCTIONS)):
                 return None
         return None
+
+    def exclusive(self, one: ast.AST, other: ast.AST, scope: ast.AST) -> bool:
+        """Do the two never run in one iteration or call of `scope`: in two branches of one `if`, or one where it is left?
+
+        `if test: a() else: b()`, and `if test: return a()` with `b()` behind it.
+        """
+        branches = {ancestor: self._branch(ancestor, child) for ancestor, child in self._up_to(one, scope)}
+        for ancestor, child in self._up_to(other, scope):
+            if ancestor in branches:
+                inner = next(self._index.loops_of(ancestor), None)
+                if ancestor is not scope and inner is not (scope if isinstance(scope, LOOPS) else None):
+                    return False  # an iteration runs an inner loop several times, and so perhaps both
+                here, there = branches[ancestor], self._branch(ancestor, child)
+                if here and there and here != there:
+                    return True
+                return self._left_before(one, other, ancestor) or self._left_before(other, one, ancestor)
+        return False
+
+    def _up_to(self, node: ast.AST, scope: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:
+        for ancestor, child in self._index.ancestors(node):
+            yield ancestor, child
+            if ancestor is scope:
+                return
+
+    @staticmethod
+    def _branch(ancestor: ast.AST, child: ast.AST) -> str:
+        """Which of two branches of a condition the child stands in; "" for its test, and in anything else."""
+        if isinstance(ancestor, ast.IfExp):
+            return "body" if child is ancestor.body else "orelse" if child is ancestor.orelse else ""
+        if isinstance(ancestor, ast.If) and child is not ancestor.test:
+            return "body" if child in ancestor.body else "orelse"
+        return ""
+
+    def _left_before(self, one: ast.AST, other: ast.AST, block: ast.AST) -> bool:
+        """Does `one` stand in an `if` of the block that ends with a `return` or `continue`, and `other` behind it?"""
+        for ancestor, child in self._index.ancestors(one):
+            if ancestor is block:
+                return False
+            if isinstance(ancestor, ast.If) and self._index.parent(ancestor) is block:
+                branch = ancestor.body if child in ancestor.body else ancestor.orelse
+                after = getattr(other, "lineno", 0) > (ancestor.end_lineno or 0)
+                return child in branch and after and isinstance(branch[-1], _LEAVING)
+        return False
 
     @cached_property
     def _before_exit(self) -> frozenset[ast.AST]:

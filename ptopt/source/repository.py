@@ -7,6 +7,7 @@ import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from functools import cached_property
+from itertools import islice
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,7 @@ _TEXTS = 160  # that are kept with the words in them
 _BYTES_A_VISIT = 2_000  # that are searched in the time that visiting a node takes
 _LONGEST_PROGRAM = 200_000  # bytes of a file whose imports are read
 _MOST_DEFINITIONS = 3  # files that define a function of one name
+_RUN_BY_TORCH = frozenset({"forward", "backward"})  # not by calls of their name
 _MOST_CALLS = 6  # calls of one function that are looked at
 
 
@@ -119,8 +121,46 @@ class Repository:
         return sum(map(len, self._files.values()))
 
     def callers(self, file: SourceFile, function: FunctionNode) -> tuple[tuple[SourceFile, ast.Call], ...]:
-        """Calls of a function of `file` in other files that import it, a few of them; () when none is sure."""
+        """Calls of a function of `file` in other files that import it, a few of them; () when none is sure.
+
+        Of a method with a common name, such as `update`, those on an object that is made of its class there.
+        """
+        cls = file.index.parent(function)
+        if function.name in COMMON_METHODS and isinstance(cls, ast.ClassDef):
+            return self._on_instances(file.path, cls.name, function.name)
         return self._called(file, function, imported=True)
+
+    def _on_instances(self, path: str, cls: str, method: str) -> tuple[tuple[SourceFile, ast.Call], ...]:
+        """Calls of the method in other files on objects of the class, which these files make."""
+        if method in _RUN_BY_TORCH or len(cls) < 4 or not self._files:
+            return ()
+        key = (path, f"{cls}.{method}", True, True)
+        if key not in self._calls:
+            self._charge_search()
+            word = method.encode()
+            named = [
+                (other, text)
+                for other, text in self._texts
+                if other != path
+                and cls.encode() in text.identifiers
+                and word in text.identifiers
+                and text.calls(cls.encode())
+                and path_kind(other) in (None, path_kind(path))
+            ]
+            parsed = [self._parse(other, text.data) for other, text in named[:_MOST_CALLS]]
+            found = (
+                (one, call)
+                for one in parsed
+                if one is not None
+                for call in one.calls_named(method)
+                if isinstance(call.func, ast.Attribute)
+                and any(
+                    made.qualified.rpartition(".")[2] == cls
+                    for made in one.receivers.classes_of(call.func.value)
+                )
+            )
+            self._calls[key] = tuple(islice(found, _MOST_CALLS))
+        return self._calls[key]
 
     def dispatches(self, file: SourceFile, function: FunctionNode) -> tuple[tuple[SourceFile, ast.Call], ...]:
         """Calls `x.name(...)` in other files that may run a method of `file`, whether or not they import it.
@@ -232,6 +272,22 @@ class Repository:
                 if path != besides and path.endswith(PYTHON)
             )
         return self._mentioned[key]
+
+    def holding(
+        self, file: SourceFile, pattern: re.Pattern[bytes], word: bytes, name: bytes, most: int
+    ) -> tuple[SourceFile, ...]:
+        """The other Python files in which the pattern, which needs the word, and the name, if any, occur: the first, parsed."""
+        self._charge_search()
+        found = (
+            (path, text)
+            for path, text in self._texts
+            if path != file.path
+            and path.endswith(PYTHON)
+            and (not name or name in text.identifiers)
+            and text.matches(pattern, word)
+        )
+        parsed = (self._parse(path, text.data) for path, text in islice(found, most))
+        return tuple(one for one in parsed if one is not None)
 
     def methods(self, name: str) -> tuple[tuple[SourceFile, FunctionNode], ...] | None:
         """The methods of that name, however common it is, in the other files; None where more define it than are read."""

@@ -38,6 +38,7 @@ _SIZES = frozenset(
 _SHOWING = frozenset({"set_postfix", "set_description", "format", "info", "debug", "add_scalar", "write"})
 _MASK_NAME = re.compile(r"(^|_)(mask|masks|valid|keep|is_\w+)$")
 _MOST = 8  # waits of an iteration that are named: more say nothing new
+_MOST_ASKED = 64  # of which are asked whether they are other ones
 _DEEPEST = 2  # calls into functions of the file that are followed
 _CPU = re.compile(r"""^(torch\.device\()?["']cpu["']\)?$""")
 
@@ -171,15 +172,37 @@ class Waits:
         return known is not None and known.kind == "tensor" and (anywhere or known.device != "cpu")
 
     def selects_by_mask(self, node: ast.Subscript) -> bool:
-        """`x[mask]` where it is read, `x[:n]` by a tensor: how many elements it has is known to the device alone."""
-        if not isinstance(node.ctx, ast.Load) or isinstance(node.slice, ast.Constant):
+        """`x[mask]` where it is read, `x[:n]` by a tensor: how many elements it has is known to the device alone.
+
+        So it is where `x[mask] += y` and `x[mask, index] = y` write; `x[mask] = 0` alone fills without a wait.
+        """
+        if isinstance(node.slice, ast.Constant):
             return False
         parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-        if any(isinstance(part, ast.Slice) and self._ends_on_device(part) for part in parts):
-            return True
-        return any(self.is_mask(part) for part in parts) and self._values.of(node.value).kind in (
-            "tensor",
-            "",
+        if isinstance(node.ctx, ast.Load):
+            if any(isinstance(part, ast.Slice) and self._ends_on_device(part) for part in parts):
+                return True
+        elif not isinstance(self._index.parent(node), ast.AugAssign):
+            chosen = [part for part in parts if not isinstance(part, (ast.Slice, ast.Constant))]
+            if len(chosen) < 2 or isinstance(node.ctx, ast.Del):
+                return False
+        kind = self._values.of(node.value).kind
+        return kind in ("tensor", "") and any(
+            self.is_mask(part) or (kind == "tensor" and self._is_compared(part)) for part in parts
+        )
+
+    def _is_compared(self, index: ast.expr) -> bool:
+        """Is it a comparison, or a name bound to one? What indexes a tensor is then a mask: hardly one Python bool."""
+        if isinstance(index, ast.Name):
+            binding = self._bindings.last_before(index)
+            assigned = binding is not None and binding.kind == "assign" and binding.value is not None
+            index = binding.value if assigned and binding is not None and binding.value is not None else index
+        return (
+            isinstance(index, ast.Compare)
+            and not any(isinstance(op, (ast.In, ast.NotIn, ast.Is, ast.IsNot)) for op in index.ops)
+            and self._values.of(index.left).kind != "scalar"
+            and self._values.of(index).kind in ("tensor", "")
+            and self._values.of(index).device != "cpu"
         )
 
     def _ends_on_device(self, part: ast.Slice) -> bool:
@@ -229,9 +252,9 @@ class Waits:
         own = self._index.statement_of(node)
         compound = hasattr(own, "body")  # of an `if` or `while`, only the test is the wait
         found: list[ast.AST] = []
-        for wait in self._named_in(scope):
+        for wait in self._named_in(scope)[:_MOST_ASKED]:
             apart = wait is not own if compound else self._index.statement_of(wait) is not own
-            if apart and not self._index.within(wait, node):
+            if apart and not self._index.within(wait, node) and not self._guards.exclusive(node, wait, scope):
                 found.append(wait)
                 if len(found) == _MOST:
                     break

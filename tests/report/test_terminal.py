@@ -259,7 +259,7 @@ def test_what_is_left_out_and_why_stands_below_the_outcome(
     for option in ("verbose", "explain"):
         asked = render("terminal", shown, width=200, **{option: True})
         several = f"({'some miss' if number > 1 else 'it misses'} other conditions, too)"
-        assert f"\n{counted} {several}.\n{rules}{how} (their own estimate below 0.43)" in asked
+        assert f"\n{counted} {several}.\n{rules}{how} (estimate below 0.43)" in asked
 
 
 def test_below_findings_the_rules_left_out_are_not_named(review: Review) -> None:

@@ -73,6 +73,16 @@ for epoch in range(9):
         ("def helper(a):\n    here()\n\ndef training_step(self, batch):\n    helper(3)", Often.STEP),
         ("def load_all(names):\n    for name in names:\n        here()", Often.ONCE),
         ("def validation_step(self, batch):\n    here()", Often.EVALUATION),
+        # Data sets, not batches.
+        ("for name, data_loader in zip(cfg.DATASETS.TEST, data_loaders_val):\n    here()", Often.ONCE),
+        ("def run(loaders):\n  for name, loader in loaders.items():\n    here()", Often.EPOCH),
+        ("def run(loaders):\n  for i, dataset in enumerate(self.datasets):\n    here()", Often.EPOCH),
+        ("def run(loaders):\n  for name in val_loaders:\n    here()", Often.EPOCH),
+        ("for name in val_loaders:\n  for batch in val_loaders[name]:\n    here()", Often.EVALUATION),
+        ("for images, labels in loaders:\n    here()", Often.EVALUATION),
+        ("for dataset_name, image in loader:\n    here()", Often.EVALUATION),
+        ("for (x, y), dataset in zip(train_loader, names):\n    here()", Often.EVALUATION),
+        ("for batch in tqdm(loaders):\n    here()", Often.EVALUATION),
     ],
 )
 def test_scale(code: str, often: Often) -> None:
@@ -143,7 +153,7 @@ def _across(code: str, **others: str) -> Frequency:
 def test_a_function_of_workers_that_the_step_calls_too_is_part_of_the_step() -> None:
     found = _across(SPECTROGRAM + ROWS, train=TRAINS)
     assert (found.often, found.trains, found.in_worker) == (Often.STEP, True, False)
-    assert found.reason.endswith(", in train.py")
+    assert found.reason.endswith(" of train.py")
     rows = "from audio import spectrogram\n" + ROWS
     found = _across(SPECTROGRAM, rows=rows, train=TRAINS)
     assert (found.often, found.in_worker) == (Often.STEP, False)
@@ -151,7 +161,7 @@ def test_a_function_of_workers_that_the_step_calls_too_is_part_of_the_step() -> 
 
 def test_the_training_is_named_before_an_evaluation_of_more_iterations() -> None:
     for order in ({"a": EVALUATES, "train": TRAINS}, {"train": TRAINS, "z": EVALUATES}):
-        assert _across(SPECTROGRAM, **order).reason.endswith(", in train.py")
+        assert _across(SPECTROGRAM, **order).reason.endswith(" of train.py")
     here = EVALUATES.replace("from {module} import spectrogram", "")
     training = TRAINS.replace("from {module} import spectrogram", "")
     assert _across(SPECTROGRAM + here + training).trains

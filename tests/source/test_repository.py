@@ -204,3 +204,39 @@ def test_a_file_that_a_question_led_to_is_not_parsed_again_for_its_own_review() 
 
     changed = shared.reviewed("report.py", data + b"\n", facts, around)
     assert changed.tree is not asked.tree
+
+
+METER = b"""
+class MetricLogger:
+    def update(self, **kwargs):
+        for name, value in kwargs.items():
+            if isinstance(value, torch.Tensor):
+                value = value.item()
+            self.values[name] = value
+"""
+
+
+def test_a_method_with_a_common_name_is_called_on_an_object_of_its_class() -> None:
+    step = """
+        from lib.meters import MetricLogger
+
+        def train(model, loader, optimizer):
+            meters, known = MetricLogger(), {}
+            for batch in loader:
+                loss = model(batch).mean()
+                known.update(loss=loss)
+                meters.update(loss=loss)
+                loss.backward()
+                optimizer.step()
+    """
+    file = parsed({"train.py": step}, "lib/meters.py", METER)
+    (called,) = file.repository.callers(file, file.calls.functions[0])
+    assert called[1].lineno == 9
+    loop = next(file.index.of_type(ast.For))
+    found = file.frequencies.of(loop.body[0])
+    assert found.trains
+    assert found.reason == (
+        "in each iteration of the loop at line 4, which runs on every step of the loop at line 6, at line 9 of train.py"
+    )
+    other = parsed({"train.py": step.replace("MetricLogger()", "Other()")}, "lib/meters.py", METER)
+    assert other.repository.callers(other, other.calls.functions[0]) == ()

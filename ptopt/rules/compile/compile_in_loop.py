@@ -112,7 +112,7 @@ class CompileInLoop(Rule):
         forward = file.context.forward_of(node)
         evidence: tuple[Evidence, ...]
         if step is not None and not step.full_batch:
-            where, evidence, cause = step_words(step), step_evidence(step, file), step.node
+            where, evidence, cause = step_words(step, file), step_evidence(step, file), step.node
         elif forward is not None:
             where, cause = "on every forward pass", forward
             evidence = (Evidence(forward.lineno, "runs on every forward pass"),)

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Callable
 
-from ptopt.rules.base import SourceFile
+from ptopt.rules.base import SourceFile, method_call
 from ptopt.rules.shared.flow import runs_network
 from ptopt.source.calls import last_name
 from ptopt.source.index import Loop, walk
@@ -21,6 +21,7 @@ _CUT = frozenset(
     "cpu item numpy tolist argmax argmin mean sum max min any all norm topk len float int str loss_fn sample_action append "
     "starmap_async apply_async map_async submit starmap save format round parameters batch_decode decode_batch array asarray tensor split nonzero size".split()
 )
+_AS_LARGE = ("detach", "float", "half", "clone", "contiguous")  # give as much as they get
 _HEAVY = frozenset(
     "matmul mm bmm einsum conv1d conv2d conv3d interpolate sample rsample linear cdist fft kron".split()
 )
@@ -166,6 +167,8 @@ def made_by(value: ast.expr, file: SourceFile) -> ast.expr:
 
 def is_large_result(value: ast.expr, loop: ast.AST, file: SourceFile) -> bool:
     """Is it a tensor that a network or a heavy operation made in the loop, still on the device?"""
+    while (whole := method_call(value, *_AS_LARGE)) is not None:
+        value = whole
     if isinstance(value, (ast.Constant, ast.Subscript)) or (
         isinstance(value, ast.Name) and (SMALL.search(value.id) or _OBJECT.search(value.id))
     ):

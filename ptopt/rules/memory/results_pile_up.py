@@ -15,6 +15,7 @@ from ptopt.rules.memory._results import (
 )
 from ptopt.rules.memory.results_kept_on_device import ResultsKeptOnDevice
 from ptopt.rules.ops._calls import FEW
+from ptopt.rules.shared.dicts import is_dict
 from ptopt.source.calls import called_name
 from ptopt.source.frequency import Often
 from ptopt.source.index import LOOPS
@@ -70,6 +71,25 @@ class ResultsPileUp(Rule):
     when_wrong = "the results are small or few, or are used on the device at once"
 
     VALID = (
+        """
+        @torch.no_grad()
+        def evaluate(model, loader):
+            results = []
+            for part in loader:
+                found = net(part)
+                print(found["height"])
+                results.append(found)
+            return results
+        """,
+        """
+        @torch.no_grad()
+        def evaluate_all(model, names, loaders):
+            results = []
+            for name, data_loader in zip(names, loaders):
+                result = model(data_loader)
+                results.append(result)
+            return results
+        """,
         """
         class Segmenter(Base):
             def slide(self, patches, index):
@@ -187,7 +207,7 @@ class ResultsPileUp(Rule):
         if loop is None or not _is_result_code(node, loop, file):
             return
         parts = parts_of(value)
-        large = next((p for p in parts if is_large_result(p, loop, file)), None)
+        large = next((p for p in parts if is_large_result(p, loop, file) and not is_dict(p, file)), None)
         if large is None or (isinstance(node, ast.Call) and next(_OWN.check(node, file), None) is not None):
             return
         name = file.source(container)
@@ -255,7 +275,7 @@ def _is_result_code(node: ast.AST, loop: ast.AST, file: SourceFile) -> bool:
         return False
     if not isinstance(loop, LOOPS):
         return function is not None and file.context.is_eval_function(function)
-    if isinstance(loop, ast.While):
+    if isinstance(loop, ast.While) or file.context.goes_through_sets(loop):
         return False
     if _in_module(node, file) and not file.context.grad_off(node):
         return _BATCHED.search(file.source(loop.iter)) is not None

@@ -141,7 +141,7 @@ class SynchronousSaveEveryStep(Rule):
         yield Problem(
             node,
             f"{quote(file, node, 40)} copies the state to the CPU and writes it to disk while the GPU waits, "
-            f"{step_words(step)}. Save every few hundred steps.",
+            f"{step_words(step, file)}. Save every few hundred steps.",
             0.75,
             step_evidence(step, file),
             cause=step.node,

@@ -55,6 +55,7 @@ class Slices:
     looked_up: int = 0  # objects that an index picks from a list or a dictionary
     ragged: bool = False
     cut: bool = False  # a slice or a mask that the data choose picks a part of what is sliced
+    cut_of: ast.expr | None = None  # what is sliced so, with all its rows
     # The entries are no slices of one tensor, or blocks as large as the memory lets them be.
     apart: bool = False
     _touch: dict[ast.AST, bool] = field(default_factory=dict)
@@ -403,14 +404,19 @@ def _subscript(node: ast.Subscript, found: Slices) -> None:
     if isinstance(node.ctx, ast.Store):
         entries += [holder.slice for holder in _holders(node)]  # `out[i][j] = ...`
     if not any(found.indexed(e) for e in entries):
-        # `row[mask]`, `x[i][keep]`: as many elements as the mask has
-        if any(not isinstance(e, ast.Slice) and found.touches(e) for e in entries) or any(
-            isinstance(e, ast.Slice) and found.touches(node.value) and _data_bound(e, found) for e in entries
+        # `row[mask]`, `x[i][keep]`: as many elements as the mask has. `bins[number]` is an entry of a list.
+        row = found.touches(node.value)
+        tensor = row or len(entries) > 1 or found.file.values.of(node.value).kind == "tensor"
+        if any(
+            row and _data_bound(e, found) if isinstance(e, ast.Slice) else tensor and found.touches(e)
+            for e in entries
         ):
             found.ragged = found.cut = True
+            found.cut_of = found.cut_of or (_base(node.value) if row else None)
         return
     if any(isinstance(e, ast.Slice) and _data_bound(e, found) for e in entries):
         found.ragged = found.cut = True  # `x[i, : lengths[i]]`
+        found.cut_of = found.cut_of or node.value
     if any(isinstance(e, ast.Slice) and _is_block(e, found) for e in entries):
         found.apart = True  # `x[i * n : (i + 1) * n]`
     parent = found.file.index.parent(node)

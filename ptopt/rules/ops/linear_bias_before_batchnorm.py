@@ -19,6 +19,7 @@ from ptopt.rules.base import (
     keyword_of,
     quote,
 )
+from ptopt.rules.ops._bias_initialisers import bias_initialiser, may_fail_elsewhere
 from ptopt.source.bindings import is_self
 from ptopt.source.calls import called_name
 
@@ -67,7 +68,9 @@ class LinearBiasBeforeBatchnorm(Rule):
     ```
 
     ## Fix safety
-    Unsafe: checkpoints saved before hold a key for the bias, and no longer load strictly.
+    Unsafe: checkpoints saved before hold a key for the bias, and no longer load strictly. None is offered where code that
+    initialises the weights sets `m.bias` of modules without a test for None, which would fail, or where nothing shows what
+    contains the class.
 
     ## Sources
     - [PyTorch performance tuning guide: disable bias for convolutions directly followed by a batch norm](https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html)
@@ -121,6 +124,40 @@ class LinearBiasBeforeBatchnorm(Rule):
             """
             optimizer = torch.optim.SGD(net.parameters(), 0.1)
             block = nn.Sequential(nn.Conv2d(64, 64, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU())
+            """,
+        ),
+        Invalid(
+            """
+            class Net(nn.Module):
+                def __init__(self):
+                    self.block = nn.Sequential(nn.Conv2d(64, 64, 3), nn.BatchNorm2d(64), nn.ReLU())  # !
+                    for m in self.modules():
+                        if isinstance(m, nn.Conv2d):
+                            nn.init.zeros_(m.bias)
+
+            optimizer = torch.optim.SGD(Net().parameters(), 0.1)
+            """
+        ),
+        Invalid(
+            """
+            def init(m):
+                if isinstance(m, nn.Linear) and m.bias is not None:
+                    m.bias.data.zero_()
+                elif isinstance(m, nn.BatchNorm1d):
+                    nn.init.zeros_(m.bias)
+
+            optimizer = torch.optim.SGD(net.parameters(), 0.1)
+            block = nn.Sequential(nn.Linear(64, 64), nn.BatchNorm1d(64), nn.ReLU())  # !
+            """,
+            """
+            def init(m):
+                if isinstance(m, nn.Linear) and m.bias is not None:
+                    m.bias.data.zero_()
+                elif isinstance(m, nn.BatchNorm1d):
+                    nn.init.zeros_(m.bias)
+
+            optimizer = torch.optim.SGD(net.parameters(), 0.1)
+            block = nn.Sequential(nn.Linear(64, 64, bias=False), nn.BatchNorm1d(64), nn.ReLU())
             """,
         ),
         Invalid(
@@ -206,15 +243,28 @@ class LinearBiasBeforeBatchnorm(Rule):
         if norm is None:
             return
         value = f"not {condition}" if condition else "False"
+        fails = bias_initialiser(node, leaf, file)
+        there = f" of {fails.path}" if fails is not None and fails.path != file.path else ""
+        besides = (
+            f" Line {fails.line}{there} sets the bias of modules without a test for None, and would fail: add one first."
+            if fails is not None
+            else ""
+        )
         edits = (add_keyword(file, node, f"bias={value}"),)
         when = f" whenever `{condition}` is set" if condition else ""
         yield Problem(
             node,
             f"The bias of {quote(file, node, 40)} has no effect{when}: the batch norm on line {norm.lineno} subtracts the mean of "
-            f"each channel. Pass `bias={value}` to save its addition, its gradient and its optimizer state.",
+            f"each channel. Pass `bias={value}` to save its addition, its gradient and its optimizer state.{besides}",
             confidence,
             (Evidence(norm.lineno, "the batch norm that follows"),),
-            Fix(Safety.UNSAFE, edits, "no checkpoint that holds the bias has to load"),
+            Fix(
+                Safety.UNSAFE,
+                edits,
+                "no checkpoint that holds the bias has to load, and nothing else reads the bias of the layer",
+            )
+            if fails is None and not may_fail_elsewhere(node, leaf, file)
+            else None,
             cause=file.index.class_of(node) or file.index.tree,
         )
 

@@ -125,13 +125,13 @@ class PerSampleLoop(Rule):
         work = [*found.ops, *found.modules, *found.unknown][0]
         source = found.sources[0]
         reduces = _reduces(node, found)
-        name = quote(file, source, 40)
         if reduces and not found.ragged:
             text = "Apply it to the whole batch, and reduce along the last dimension once."
         elif reduces:
+            size = _length_of(found)
             text = (
                 "Use a mask over the whole batch instead of a slice for each sample "
-                f"(`torch.arange({name.strip('`')}.size(1)) < lengths[:, None]`), and reduce once along its dimension."
+                f"(`torch.arange({size}) < lengths[:, None]`), and reduce once along its dimension."
             )
         elif found.ragged:
             text = "Work on all rows at once and select afterwards, or pad and mask; `scatter` and `index_add_` write back rows of unequal length."
@@ -160,6 +160,13 @@ class PerSampleLoop(Rule):
                 "stores": found.stores,
             },
         )
+
+
+def _length_of(found: Slices) -> str:
+    """How long the longest sample is: the second dimension of what is cut, where a name holds all samples."""
+    cut = found.cut_of
+    whole = isinstance(cut, ast.Attribute) or (isinstance(cut, ast.Name) and cut.id not in found.taken)
+    return f"{quote(found.file, cut, 40).strip('`')}.size(1)" if whole and cut is not None else "longest"
 
 
 def _reduces(node: ast.AST, found: Slices) -> bool:

@@ -15,6 +15,7 @@ from ptopt.rules.base import (
     quote,
 )
 from ptopt.rules.optim.collective_per_tensor import CollectivePerTensor
+from ptopt.rules.shared.dicts import is_dict
 from ptopt.rules.shared.places import frequency_evidence
 from ptopt.source.frequency import Often
 from ptopt.source.index import LOOPS
@@ -175,6 +176,8 @@ def _added_up(what: str, call: ast.Call, file: SourceFile) -> str:
     total = f"running_{what.strip('_')}"
     if given is not None and file.values.of(given).kind == "scalar":
         return f"Add the numbers up (`{total} += {what}`)"
+    if given is not None and is_dict(given, file):
+        return f"Add the values of `{what}` up on the device, key by key and each with `.detach()`"
     return f"Add the value up on the device (`{total} += {what}.detach()`)"
 
 

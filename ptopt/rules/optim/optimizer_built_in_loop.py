@@ -142,7 +142,7 @@ class OptimizerBuiltInLoop(Rule):
         lost = "allocates its state again and forgets it" if optimizer else "loads its network again"
         yield Problem(
             node,
-            f"`{leaf}` is constructed {step_words(step)}: it {lost} each time. Construct it once, before the loop.",
+            f"`{leaf}` is constructed {step_words(step, file)}: it {lost} each time. Construct it once, before the loop.",
             0.75,
             step_evidence(step, file),
             cause=step.node,

@@ -40,7 +40,37 @@ _POSITIONAL = (
 )
 # More of them are the tests of a library, or there to keep us busy: each is looked for in each loop.
 _MOST_LOADERS = 50
+_NOT_TORCH = re.compile(r"""^(["'](np|numpy|jax|tf)["']|(\w+\.)*(NUMPY|JAX|TENSORFLOW))$""")
 _MOVERS = (".prepare(", "setup_dataloaders", "LightningModule", "LightningDataModule")
+
+
+_OTHER_FRAMEWORKS = frozenset("jax flax optax tensorflow keras mlx paddle mindspore".split())
+
+
+def feeds_other_framework(file: SourceFile) -> bool:
+    """Does the file compute with another framework, such as JAX, and send nothing to a device of torch?"""
+    return file.once(_feeds_other)
+
+
+def _feeds_other(file: SourceFile) -> bool:
+    imported = {name.partition(".")[0] for name in file.imports.local_names().values()}
+    return bool(imported & _OTHER_FRAMEWORKS) and not any(
+        move_of(call, file) is not None
+        for name in ("to", "cuda", "type_as")
+        for call in file.calls_named(name)
+    )
+
+
+def gives_arrays(loader: Loader, file: SourceFile) -> bool:
+    """Is its collate function told to give NumPy arrays or tensors of another framework, which no one pins?"""
+    collate = loader.arguments.get("collate_fn")
+    if isinstance(collate, ast.Name):
+        binding = file.bindings.last_before(collate)
+        collate = binding.value if binding is not None and binding.kind == "assign" else None
+    if not isinstance(collate, ast.Call):
+        return False
+    wanted = next((k.value for k in collate.keywords if k.arg == "return_tensors"), None)
+    return wanted is not None and bool(_NOT_TORCH.search(file.source(wanted)))
 
 
 def batches_move_by_framework(file: SourceFile) -> bool:
@@ -381,7 +411,7 @@ def batch_names(loop: ast.For) -> frozenset[str]:
     for node in walk(loop):
         if isinstance(node, ast.Assign) and _parts(node.value) & names:
             names.update(n.id for t in node.targets for n in walk(t) if isinstance(n, ast.Name))
-        elif isinstance(node, ast.comprehension) and root_name(node.iter) in names:
+        elif isinstance(node, (ast.comprehension, ast.For)) and root_name(node.iter) in names:
             names.update(n.id for n in walk(node.target) if isinstance(n, ast.Name))
     return frozenset(names)
 

@@ -13,6 +13,8 @@ from ptopt.rules.shared.loaders import (
     batch_moves,
     batch_names,
     batches_move_by_framework,
+    feeds_other_framework,
+    gives_arrays,
     hands_out,
     loader_of,
     makes_device_items,
@@ -43,6 +45,8 @@ def unpinned(node: ast.AST, file: SourceFile) -> Unpinned | None:
     pinned = loader.arguments.get("pin_memory")
     if not (pinned is None or is_literal(pinned, False)) or is_literal(loader.arguments.get("dataset"), None):
         return None
+    if feeds_other_framework(file) or gives_arrays(loader, file):
+        return None  # no batch goes to a device of torch
     loops = [reading.loop for reading in readings(loader.call, file)]
     moves = [(move, loop) for loop in loops if (move := _move_in(loop, file)) is not None]
     if not moves and not file.uses_accelerator and hands_out(loader.call, file) is None:

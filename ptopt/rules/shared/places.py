@@ -19,6 +19,7 @@ _TRIAL = re.compile(
     re.I,
 )
 BENCHMARK_PATH = re.compile(r"(^|[/_])bench(mark)?s?([/_.]|$)", re.I)
+_LONGEST_TEST = 50  # of a condition that a message quotes
 _FARTHEST = 2  # callers of callers that are looked at
 _UPDATES = re.compile(r"optim|\.step\(|train(ing)?_step|Trainer|Lightning|accelerator|\.engine", re.I)
 
@@ -53,7 +54,7 @@ def often_place(node: ast.AST, file: SourceFile) -> Place | None:
         return None
     step = every_step(node, file)
     if step is not None:
-        return Place(step_words(step), step.node, step_evidence(step, file), step)
+        return Place(step_words(step, file), step.node, step_evidence(step, file), step)
     if BENCHMARK_PATH.search(file.path):
         return None
     frequency = file.frequencies.of(node)
@@ -143,14 +144,32 @@ def step_evidence(step: Step, file: SourceFile) -> tuple[Evidence, ...]:
     return (Evidence(step.node.lineno, f"`{name}` runs on every step"),)
 
 
-def step_words(step: Step) -> str:
-    """How a message names the step: "on every step of the loop at line 12"."""
+def step_words(step: Step, file: SourceFile) -> str:
+    """How a message names the step: "on every step of the loop at line 12"; under a condition of the call, with that."""
     if step.kind == "loop":
         return f"on every step of the loop at line {step.node.lineno}"
     name = step.node.name if isinstance(step.node, FUNCTIONS) else "the step"
     if isinstance(step.mark, ast.Call) and not _within(step.mark, step.node):
-        return f"on every call of `{name}`, which each training step makes (line {step.mark.lineno})"
+        return f"on every call of `{name}`, which each training step makes{_where(step.mark, file)} (line {step.mark.lineno})"
     return f"on every call of `{name}`, which is a training step"
+
+
+def _where(call: ast.Call, file: SourceFile) -> str:
+    """The condition under which a function makes the call, such as on an option whose default is not known; or ""."""
+    found = []
+    for ancestor, child in file.index.ancestors(call):
+        if isinstance(ancestor, FUNCTIONS):
+            break
+        if isinstance(ancestor, ast.If) and child is not ancestor.test:
+            holds = child in ancestor.body
+            if default_of(ancestor.test, file) is not holds:
+                found.append((file.source(ancestor.test), holds))
+    if not found:
+        return ""
+    text, holds = found[0]
+    if len(found) > 1 or len(text) > _LONGEST_TEST or "\n" in text or "`" in text:
+        return " under some condition"
+    return f" {'where' if holds else 'unless'} `{text}`"
 
 
 def _one_line(text: str, limit: int = 60) -> str:

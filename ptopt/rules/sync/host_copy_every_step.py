@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 
 from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile, quote
+from ptopt.rules.memory._results import is_large_result
 from ptopt.rules.ops._calls import torch_op
 from ptopt.rules.shared.export import for_export
 from ptopt.rules.shared.flow import value_of
@@ -12,7 +13,7 @@ from ptopt.rules.shared.places import often_place
 from ptopt.rules.sync._reads import beside, picks_element, small_gain, tensor_of_copy, wait_facts
 from ptopt.source.calls import called_name
 from ptopt.source.context import STEP_WORDS, Step
-from ptopt.source.uses import COMPUTED, HOST, PASSED, REDUCED, RETURNED, STORED
+from ptopt.source.uses import COMPARED, COMPUTED, HOST, PASSED, REDUCED, RETURNED, STORED
 
 _ASSIGNS = re.compile(r"linear_sum_assignment|linear_assignment|lapjv|munkres|hungarian", re.I)
 
@@ -31,7 +32,8 @@ class HostCopyEveryStep(Rule):
 
     ## When this is wrong
     When the copy feeds a library that has no GPU version (an assignment solver, a metric of scikit-learn that the loss
-    needs), or when a replay buffer in host memory is the point of the loop.
+    needs), or when a replay buffer in host memory is the point of the loop. Where the copies are collected, nothing is said of
+    large results of an evaluation: on the device they would pile up, of which `results-pile-up` speaks.
 
     ## Example
     ```python
@@ -74,6 +76,15 @@ class HostCopyEveryStep(Rule):
     )
 
     VALID = (
+        """
+        @torch.no_grad()
+        def encode(model, loader, device):
+            encoded = []
+            for batch in loader:
+                output = model(batch.to(device))
+                encoded.append(output.passages.cpu().numpy())
+            return np.concatenate(encoded)
+        """,
         """
         from scipy.optimize import linear_sum_assignment
 
@@ -165,6 +176,9 @@ class HostCopyEveryStep(Rule):
             return
         if file.uses.of(node) == {HOST}:
             return  # what takes it takes nothing else
+        large = is_large_result(tensor, place.node, file)
+        if large and place.step is None and _is_kept(node, file):
+            return  # on the device they would pile up: `results-pile-up` asks for the copy
         feeds = _feeds_a_call(node, file) or (
             place.step is not None and _made_for_caller(node, place.step, file)
         )
@@ -172,7 +186,7 @@ class HostCopyEveryStep(Rule):
         yield Problem(
             node,
             f"{quote(file, node)} copies to the host and makes Python wait for the GPU {place.words}. "
-            f"{_advice(node, tensor, place.step is not None, file)}{small_gain(node, place, file)}{beside(node, place.node, file)}",
+            f"{_advice(node, tensor, place.step is not None, file, large=large)}{small_gain(node, place, file)}{beside(node, place.node, file)}",
             0.3 if feeds else sure,
             place.evidence,
             cause=place.node,
@@ -181,7 +195,12 @@ class HostCopyEveryStep(Rule):
         )
 
 
-def _advice(node: ast.AST, tensor: ast.expr, trains: bool, file: SourceFile) -> str:
+def _is_kept(node: ast.AST, file: SourceFile) -> bool:
+    """Is the copy only collected, or handed to the caller, who may collect it?"""
+    return not file.uses.of(node) & {COMPUTED, PASSED, REDUCED, COMPARED}
+
+
+def _advice(node: ast.AST, tensor: ast.expr, trains: bool, file: SourceFile, *, large: bool) -> str:
     """What to do instead, by where the copy goes."""
     ways = file.uses.of(node)
     if torch_op(value_of(tensor, file), file, "stack", "cat") is not None:
@@ -190,6 +209,8 @@ def _advice(node: ast.AST, tensor: ast.expr, trains: bool, file: SourceFile) -> 
         return "Only a sum or an extreme of it is used: compute that on the device, and read the one number."
     if ways & {COMPUTED, PASSED, REDUCED}:
         return "Compute on the device, and copy the result once."
+    if large:
+        return "Copy it only on the steps that report it."
     once = "Collect the detached tensor and copy once after the loop"
     return f"{once}, or only on the steps that report it." if trains else f"{once}."
 

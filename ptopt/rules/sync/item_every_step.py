@@ -6,18 +6,16 @@ from collections.abc import Iterator
 
 from ptopt.rules.base import (
     TEXTBOOK,
-    Edit,
-    Fix,
     Invalid,
     Problem,
     Rule,
-    Safety,
     Severity,
     SourceFile,
     method_call,
     quote,
 )
 from ptopt.rules.shared.places import often_place
+from ptopt.rules.sync._accumulated import summed_on_device
 from ptopt.rules.sync._reads import (
     beside,
     is_reported,
@@ -81,7 +79,8 @@ class ItemEveryStep(Rule):
     ```
 
     ## Fix safety
-    Unsafe: `total += loss.detach()` leaves a tensor in `total`, to be read where it is reported.
+    Unsafe: `total += loss.detach()` leaves a tensor in `total`. Where the same function or class reads it, the fix writes
+    `float(total)`; it is not offered where such a read runs as often as the sum.
 
     ## Sources
     - [PyTorch performance tuning guide: avoid unnecessary CPU-GPU synchronization](https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html)
@@ -218,6 +217,38 @@ class ItemEveryStep(Rule):
             class Trainer:
                 def train_batch(self, batch):
                     loss = self.criterion(self.model(batch.to(self.device)), batch.y)
+                    loss.backward()
+                    self.optimizer.step()
+                    self.running += loss.item()  # !
+                    if self.step % 100 == 0:
+                        self.log({"loss": self.running / 100, "rate": self.rate})
+            """,
+            """
+            class Trainer:
+                def train_batch(self, batch):
+                    loss = self.criterion(self.model(batch.to(self.device)), batch.y)
+                    loss.backward()
+                    self.optimizer.step()
+                    self.running += loss.detach()
+                    if self.step % 100 == 0:
+                        self.log({"loss": float(self.running) / 100, "rate": self.rate})
+            """,
+        ),
+        Invalid(
+            """
+            for x, y in loader:
+                loss = F.cross_entropy(model(x.to(device)), y.to(device))
+                loss.backward()
+                optimizer.step()
+                total += loss.item()  # !
+                best = min(best, total)
+            """
+        ),
+        Invalid(
+            """
+            class Trainer:
+                def train_batch(self, batch):
+                    loss = self.criterion(self.model(batch.to(self.device)), batch.y)
                     self.optimizer.zero_grad()
                     loss.backward()
                     self.optimizer.step()
@@ -295,7 +326,7 @@ class ItemEveryStep(Rule):
             f"{advice}{'' if each else small_gain(node, place, file)}{beside(node, place.node, file)}",
             sure,
             place.evidence,
-            None if shown else _fix(node, read, file),
+            None if shown else summed_on_device(node, read, file),
             cause=place.node,
             subject=read,
             severity=Severity.MEDIUM if many else None,
@@ -456,20 +487,4 @@ def _feeds_environment(step: Step, file: SourceFile) -> bool:
         and n.func.attr in ("step", "reset")
         and bool(_ENVIRONMENT.search(file.source(n.func.value)))
         for n in own_nodes(step.node)
-    )
-
-
-def _fix(node: ast.AST, tensor: ast.expr, file: SourceFile) -> Fix | None:
-    """`total += loss.item()` becomes `total += loss.detach()`."""
-    parent = file.index.parent(node)
-    if not (isinstance(parent, ast.AugAssign) and isinstance(parent.op, ast.Add) and parent.value is node):
-        return None
-    if not isinstance(node, ast.Call) or method_call(node, "item") is None:
-        return None
-    _, end = file.bounds(node)
-    target = file.source(parent.target)
-    return Fix(
-        Safety.UNSAFE,
-        (Edit(file.bounds(tensor)[1], end, ".detach()"),),
-        f"`{target}` becomes a tensor: read it with `.item()` where it is reported",
     )

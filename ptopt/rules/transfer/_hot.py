@@ -36,7 +36,7 @@ def hot_place(node: ast.AST, file: SourceFile) -> Hot | None:
         return None
     step = every_step(node, file)
     if step is not None and not _RUNS_ONCE.search(getattr(step.node, "name", "")):
-        return Hot("step", step_words(step), step.node, step_evidence(step, file))
+        return Hot("step", step_words(step, file), step.node, step_evidence(step, file))
     loop = batch_loop(node, file)
     if loop is not None and file.guards.rare(node, loop) is None:
         over = "step" if _TIMESTEPS.search(_iterated(loop, file)) else "batch"
@@ -66,7 +66,7 @@ def _each_call_of(forward: FunctionNode, node: ast.AST, file: SourceFile) -> boo
 def batch_loop(node: ast.AST, file: SourceFile) -> Loop | None:
     """The loop over batches or diffusion time steps that runs `node`; None when there is none in its function."""
     for loop in file.index.loops_of(node):
-        if _BATCHES.search(_iterated(loop, file)):
+        if _BATCHES.search(_iterated(loop, file)) and not file.context.goes_through_sets(loop):
             return loop
     return None
 

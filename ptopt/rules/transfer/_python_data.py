@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from ptopt.rules.base import has_unpacking, keyword_of
 from ptopt.rules.shared.moves import Move, is_accelerator, move_of
+from ptopt.rules.shared.tensor_lists import device_tensors_in
 from ptopt.rules.transfer._hot import Hot, attributes_bound_in, attributes_set_in, bound_in
 from ptopt.source.calls import called_name, last_name
 from ptopt.source.file import SourceFile, remembered
@@ -101,6 +102,15 @@ def _made(node: ast.Call, factory: ast.Call, device: str, move: Move | None, fil
         return None
     reshaped = move is not None and move.tensor is not factory
     return Made(node, factory, data, device, move, legacy, reshaped)
+
+
+def is_host_data(made: Made, file: SourceFile) -> bool:
+    """Are the data surely on the host? Not what `as_tensor` may get from the device, nor a list of its tensors."""
+    data = made.data
+    unknown = isinstance(data, (ast.Name, ast.Attribute)) and not file.values.of(data).kind
+    if unknown and called_name(made.factory) == "as_tensor":
+        return False
+    return not device_tensors_in(data, file)  # of which `tensor-of-tensors` speaks
 
 
 def number(node: ast.expr) -> bool:

@@ -24,6 +24,7 @@ from ptopt.source.calls import last_name
 from ptopt.source.file import remembered
 from ptopt.source.index import LOOPS, FunctionNode, walk
 
+_COLLECTIVE = re.compile(r"^(all_|i?recv|broadcast|reduce|gather|scatter)")
 _TELLS = re.compile(r"^(print|warn|warnings\.|log)")
 
 
@@ -78,6 +79,26 @@ class ConstantRebuiltEveryStep(Rule):
     )
 
     VALID = (
+        """
+        def sizes_of_all(local_size, world_size):
+            sizes = [torch.LongTensor([0]).to("cuda") for _ in range(world_size)]
+            torch.distributed.all_gather(sizes, local_size)
+            return [int(size) for size in sizes]
+
+        for x in loader:
+            sizes = sizes_of_all(x.to("cuda").shape[0], 8)
+            loss = model(x, sizes)
+            loss.backward()
+            optimizer.step()
+        """,
+        """
+        for x in loader:
+            counts = torch.tensor([0, 0, 0]).to(device)
+            counts += model(x.to(device)).sum(0)
+            loss = counts.std()
+            loss.backward()
+            optimizer.step()
+        """,
         """
         class Net(nn.Module):
             def __init__(self, start):
@@ -223,10 +244,13 @@ class ConstantRebuiltEveryStep(Rule):
         if made is None or hot is None or not is_constant(made, hot, file):
             return
         fill = _fill(made, file)
+        changed = _changes_later(node, file)
+        if changed and not fill:
+            return  # each use needs one of its own
         yield Problem(
             node,
             f"{quote(file, node)} has the same value {hot.words}, and is copied from Python to the device each time; "
-            f"the copy makes Python wait. {_advice(made, hot, fill, file)}",
+            f"the copy makes Python wait. {_advice(made, hot, fill, file, changed=changed)}",
             _confidence(node, hot, fill, file),
             hot.evidence,
             _fix(made, fill, file),
@@ -235,7 +259,33 @@ class ConstantRebuiltEveryStep(Rule):
         )
 
 
-def _advice(made: Made, hot: Hot, fill: str, file: SourceFile) -> str:
+def _changes_later(node: ast.AST, file: SourceFile) -> bool:
+    """Is the tensor, or one of a list of them, written to: by a collective, `x += y`, `x[i] = y`, `x.add_(y)`?"""
+    statement = file.index.statement_of(node)
+    target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+    function = file.index.function_of(node)
+    if not isinstance(target, ast.Name):
+        return False
+    return (
+        target.id in _received(function, file)
+        or file.bindings.is_filled_in(target.id, function or file.tree)
+        or any(b.kind == "augment" for b in file.bindings.of(function, target.id))
+    )
+
+
+@remembered
+def _received(function: FunctionNode | None, file: SourceFile) -> frozenset[str]:
+    """Names that the function gives to calls that write into their arguments, as processes exchange tensors."""
+    return frozenset(
+        given.id
+        for call in file.calls.calls_in(function)
+        if _COLLECTIVE.search(last_name(call.func))
+        for given in (*call.args, *(keyword.value for keyword in call.keywords))
+        if isinstance(given, ast.Name)
+    )
+
+
+def _advice(made: Made, hot: Hot, fill: str, file: SourceFile, *, changed: bool) -> str:
     if hot.kind == "forward":
         unsaved = ", persistent=False" if file.facts.has("persistent=False") else ""
         once = f"build it once in `__init__` with `register_buffer(...{unsaved})`"
@@ -249,7 +299,7 @@ def _advice(made: Made, hot: Hot, fill: str, file: SourceFile) -> str:
         )
     if not fill:
         return f"{once[0].upper()}{once[1:]}."
-    if number(made.data):
+    if number(made.data) or changed:
         return f"`{fill}` fills it on the device without a copy."
     return f"`{fill}` fills it on the device without a copy; or {once}."
 

@@ -3,18 +3,17 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Edit, Fix, Invalid, Problem, Rule, Safety, SourceFile, quote
-from ptopt.rules.shared.tensor_lists import device_tensors_in
+from ptopt.rules.base import Edit, Fix, Invalid, Problem, Rule, Safety, SourceFile, add_keyword, quote
 from ptopt.rules.transfer._hot import Hot, hot_place
-from ptopt.rules.transfer._python_data import LEGACY_DTYPES, Made, is_constant, made_of
+from ptopt.rules.transfer._python_data import LEGACY_DTYPES, MOVES, Made, is_constant, is_host_data, made_of
 
 
 class PythonDataSent(Rule):
     """Python numbers are sent to the device in code that runs often.
 
     ## What it does
-    Finds `torch.tensor(data, device=device)` where the data changes from call to call: one number, or a list. Data that
-    stay the same are `constant-rebuilt-every-step`.
+    Finds `torch.tensor(data, device=device)` and `torch.tensor(data).to(device)` where the data changes from call to call:
+    one number, or a list. Data that stay the same are `constant-rebuilt-every-step`.
 
     ## Why it is slow
     The numbers are packed into pageable host memory and copied, and Python waits for the copy, although all that was
@@ -50,9 +49,9 @@ class PythonDataSent(Rule):
     family = "transfer"
     most_stated = 0.5
     triggers = ("tensor", "Tensor")
-    requires = ("device",)
+    requires = ("device", ".to(", ".cuda(", ".type_as(")
     nodes = (ast.Call,)
-    calls = frozenset({"tensor", "as_tensor", *LEGACY_DTYPES})
+    calls = frozenset({"tensor", "as_tensor", *LEGACY_DTYPES, *MOVES})
     when_wrong = "the data exist on the host only and are needed at once, or the code runs on the CPU"
 
     VALID = (
@@ -84,6 +83,25 @@ class PythonDataSent(Rule):
         ),
         Invalid(
             """
+            def scale(x):
+                return x / torch.tensor(x.shape[1]).to(x.device)  # !
+            """,
+            """
+            def scale(x):
+                return x / torch.full((), x.shape[1], device=x.device)
+            """,
+        ),
+        Invalid(
+            """
+            for images, labels in loader:
+                lengths = torch.tensor([len(x) for x in images]).to(device, torch.float32)  # !
+                loss = criterion(model(images.to(device), lengths), labels.to(device))
+                loss.backward()
+                optimizer.step()
+            """
+        ),
+        Invalid(
+            """
             class Net(nn.Module):
                 def forward(self, x, texts):
                     lengths = torch.tensor([len(t) for t in texts], device=x.device)  # !
@@ -101,17 +119,13 @@ class PythonDataSent(Rule):
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         made = made_of(node, file)
-        if made is None or made.move is not None:
+        if made is None or (made.move is not None and made.move.non_blocking):
             return
         hot = hot_place(node, file)
-        if hot is None or is_constant(made, hot, file):
+        if hot is None or is_constant(made, hot, file) or not is_host_data(made, file):
             return
         data = made.data
         unknown = isinstance(data, (ast.Name, ast.Attribute)) and not file.values.of(data).kind
-        if unknown and file.source(made.factory.func).endswith("as_tensor"):
-            return  # it may be a tensor on the device already
-        if device_tensors_in(data, file):
-            return  # no host data: `tensor-of-tensors` speaks of them
         shape = _filled_shape(data, file)
         if shape:
             advice = f"`torch.full({shape}, …, device={made.device})` fills it on the device without a copy."
@@ -158,14 +172,16 @@ def _prior(hot: Hot, simple: bool) -> float:
 
 
 def _fix(made: Made, file: SourceFile) -> Fix | None:
-    """`torch.tensor(n, device=d)` becomes `torch.full((), n, device=d)`."""
-    func = made.factory.func
+    """`torch.tensor(n, device=d)` and `torch.tensor(n).to(d)` become `torch.full((), n, device=d)`."""
+    func, move = made.factory.func, made.move
     if not isinstance(func, ast.Attribute) or func.attr != "tensor" or made.legacy:
         return None
     end = file.bounds(func)[1]
     start = file.bounds(made.data)[0]
-    return Fix(
-        Safety.UNSAFE,
-        (Edit(end - len("tensor"), end, "full"), Edit(start, start, "(), ")),
-        "the value is a Python number",
-    )
+    edits = [Edit(end - len("tensor"), end, "full"), Edit(start, start, "(), ")]
+    if move is not None:
+        if not move.plain or move.dtype or made.reshaped:
+            return None
+        edits.append(add_keyword(file, made.factory, f"device={made.device}"))
+        edits.append(Edit(file.bounds(move.tensor)[1], file.bounds(move.call)[1], ""))
+    return Fix(Safety.UNSAFE, tuple(edits), "the value is a Python number")

@@ -17,15 +17,16 @@ from ptopt.rules.base import (
     quote,
 )
 from ptopt.rules.transfer._hot import hot_place
-from ptopt.rules.transfer._python_data import MOVES, Made, is_constant, made_of
+from ptopt.rules.transfer._python_data import MOVES, Made, is_constant, is_host_data, made_of
 
 
 class TensorFromPythonThenMove(Rule):
     """A tensor is built from Python values on the CPU and moved to the device by a second call.
 
     ## What it does
-    Finds `torch.tensor(values).to(device)` and legacy forms such as `torch.FloatTensor([..]).cuda()` in training
-    steps, forward passes and loops over batches. A value that never changes is `constant-rebuilt-every-step`.
+    Finds `torch.as_tensor(values).to(device)`, where the values may be anything, and tensors of tensors such as
+    `torch.tensor([a, b]).cuda()`, in training steps, forward passes and loops over batches. A value that never changes is
+    `constant-rebuilt-every-step`; of host data that change, `python-data-sent` says what saves the wait as well.
 
     ## Why it is slow
     One more call is dispatched, and two names the device where one would do. Either way the values cross the bus
@@ -36,14 +37,14 @@ class TensorFromPythonThenMove(Rule):
 
     ## Example
     ```python
-    for images, targets in loader:
-        targets[:, 2:] *= torch.Tensor([width, height, width, height]).to(device)
+    for images, weights in loader:
+        loss = criterion(model(images), torch.as_tensor(weights).to(device))
     ```
 
     ## Use instead
     ```python
-    for images, targets in loader:
-        targets[:, 2:] *= torch.tensor([width, height, width, height], dtype=torch.float32, device=device)
+    for images, weights in loader:
+        loss = criterion(model(images), torch.as_tensor(weights, device=device))
     ```
 
     ## Fix safety
@@ -74,7 +75,7 @@ class TensorFromPythonThenMove(Rule):
         """,
         """
         for images, labels in loader:
-            lengths = torch.tensor([len(x) for x in images], device=device)
+            lengths = torch.as_tensor(sizes, device=device)
             loss = criterion(model(images.to(device), lengths), labels.to(device))
             loss.backward()
             optimizer.step()
@@ -91,31 +92,15 @@ class TensorFromPythonThenMove(Rule):
     INVALID = (
         Invalid(
             """
-            for images, labels in loader:
-                lengths = torch.tensor([len(x) for x in images]).to(device, torch.float32)  # !
+            for images, labels, sizes in loader:
+                lengths = torch.as_tensor(sizes).to(device, torch.float32)  # !
                 loss = criterion(model(images.to(device), lengths), labels.to(device))
                 loss.backward()
                 optimizer.step()
             """,
             """
-            for images, labels in loader:
-                lengths = torch.tensor([len(x) for x in images], dtype=torch.float32, device=device)
-                loss = criterion(model(images.to(device), lengths), labels.to(device))
-                loss.backward()
-                optimizer.step()
-            """,
-        ),
-        Invalid(
-            """
-            for images, labels in loader:
-                lengths = torch.tensor([len(x) for x in images], dtype=torch.int32).to(device, torch.float32)  # !
-                loss = criterion(model(images.to(device), lengths), labels.to(device))
-                loss.backward()
-                optimizer.step()
-            """,
-            """
-            for images, labels in loader:
-                lengths = torch.tensor([len(x) for x in images], dtype=torch.int32, device=device).to(torch.float32)
+            for images, labels, sizes in loader:
+                lengths = torch.as_tensor(sizes, dtype=torch.float32, device=device)
                 loss = criterion(model(images.to(device), lengths), labels.to(device))
                 loss.backward()
                 optimizer.step()
@@ -123,15 +108,31 @@ class TensorFromPythonThenMove(Rule):
         ),
         Invalid(
             """
-            for images, labels in loader:
-                lengths = torch.tensor([len(x) for x in images]).to(device)  # !
+            for images, labels, sizes in loader:
+                lengths = torch.as_tensor(sizes, dtype=torch.int32).to(device, torch.float32)  # !
                 loss = criterion(model(images.to(device), lengths), labels.to(device))
                 loss.backward()
                 optimizer.step()
             """,
             """
-            for images, labels in loader:
-                lengths = torch.tensor([len(x) for x in images], device=device)
+            for images, labels, sizes in loader:
+                lengths = torch.as_tensor(sizes, dtype=torch.int32, device=device).to(torch.float32)
+                loss = criterion(model(images.to(device), lengths), labels.to(device))
+                loss.backward()
+                optimizer.step()
+            """,
+        ),
+        Invalid(
+            """
+            for images, labels, sizes in loader:
+                lengths = torch.as_tensor(sizes).to(device)  # !
+                loss = criterion(model(images.to(device), lengths), labels.to(device))
+                loss.backward()
+                optimizer.step()
+            """,
+            """
+            for images, labels, sizes in loader:
+                lengths = torch.as_tensor(sizes, device=device)
                 loss = criterion(model(images.to(device), lengths), labels.to(device))
                 loss.backward()
                 optimizer.step()
@@ -140,28 +141,28 @@ class TensorFromPythonThenMove(Rule):
         Invalid(
             """
             for images, targets in tqdm(loader):
-                height, width = images.shape[2:]
-                targets[:, 2:] *= torch.Tensor([width, height, width, height]).to(device)  # !
-                evaluate(model(images.to(device)), targets)
+                scores = model(images.to(device)).softmax(1)
+                targets[:, 2:] *= torch.Tensor([[scores.max(), scores.min()]]).to(device)  # !
+                evaluate(scores, targets)
             """,
             """
             for images, targets in tqdm(loader):
-                height, width = images.shape[2:]
-                targets[:, 2:] *= torch.tensor([width, height, width, height], dtype=torch.float32, device=device)
-                evaluate(model(images.to(device)), targets)
+                scores = model(images.to(device)).softmax(1)
+                targets[:, 2:] *= torch.tensor([[scores.max(), scores.min()]], dtype=torch.float32, device=device)
+                evaluate(scores, targets)
             """,
         ),
         Invalid(
             """
             class Net(nn.Module):
                 def forward(self, x, sizes):
-                    sizes = torch.as_tensor([s + 1 for s in sizes], dtype=torch.long).unsqueeze(0).cuda()  # !
+                    sizes = torch.as_tensor(sizes, dtype=torch.long).unsqueeze(0).cuda()  # !
                     return self.embed(sizes) + x
             """,
             """
             class Net(nn.Module):
                 def forward(self, x, sizes):
-                    sizes = torch.as_tensor([s + 1 for s in sizes], dtype=torch.long, device="cuda").unsqueeze(0)
+                    sizes = torch.as_tensor(sizes, dtype=torch.long, device="cuda").unsqueeze(0)
                     return self.embed(sizes) + x
             """,
         ),
@@ -176,8 +177,8 @@ class TensorFromPythonThenMove(Rule):
         if made is None or made.move is None or made.move.non_blocking:
             return
         hot = hot_place(node, file)
-        if hot is None or is_constant(made, hot, file):
-            return
+        if hot is None or is_constant(made, hot, file) or is_host_data(made, file):
+            return  # of host data `python-data-sent` says what helps more
         yield Problem(
             node,
             f"{quote(file, node)} makes a CPU tensor and moves it in a second call, {hot.words}. Pass "
