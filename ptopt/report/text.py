@@ -360,7 +360,9 @@ def _flags_for_all(left: LeftOut, in_hook: bool) -> str:
 def _shown_then(left: LeftOut) -> str:
     """What is shown where nothing is left out."""
     if left.least.get(Condition.STATED):
-        return f"{_them(left)}, and what rules are unsure of (estimate below {left.least[Condition.STATED]:.2f})"
+        return (
+            f"{_them(left)}, and what rules are unsure of (estimate below {left.least[Condition.STATED]:.2f})"
+        )
     return f"all: {_at_places(left.all_findings, left.all_places)}"
 
 
@@ -371,7 +373,11 @@ def left_out_line(left: LeftOut, in_hook: bool = False) -> str:
 
 def left_out_shortly(left: LeftOut, in_hook: bool = False) -> tuple[str, str]:
     """`left_out_lines` in few words."""
-    shown = f"{_them(left)}, and what rules are unsure of" if left.least.get(Condition.STATED) else _shown_then(left)
+    shown = (
+        f"{_them(left)}, and what rules are unsure of"
+        if left.least.get(Condition.STATED)
+        else _shown_then(left)
+    )
     return _left_out(left), f"{_flags_for_all(left, in_hook)}{SHOWS}{shown}"
 
 
