@@ -82,7 +82,7 @@ def _near(folders: Mapping[str, list[tuple[float, str]]], changed: Collection[st
     starts = {path.rpartition("/")[0] for path in changed if path.endswith(PYTHON)}
     by_steps: defaultdict[int, list[str]] = defaultdict(list)
     for folder in folders:
-        by_steps[min((folder_steps(folder, start) for start in starts), default=99)].append(folder)
+        by_steps[min([folder_steps(folder, start) for start in starts], default=99)].append(folder)
     ranked: list[tuple[float, str]] = []
     for steps in sorted(by_steps):
         if len(ranked) >= most and steps - _NEARER > ranked[most - 1][0]:

@@ -66,7 +66,8 @@ class Prefilter:
     def __call__(self, content: bytes | Searchable) -> list[Rule]:
         text = content if isinstance(content, Searchable) else Searchable(content)
         data = text.data
-        present = {library for library in self._libraries if text.holds(library.encode())}
+        # In the text itself: most files hold none, and need no vocabulary.
+        present = {library for library in self._libraries if library.encode() in data}
         candidates = [
             (rule, groups) for rule, groups in self._rules if not present.isdisjoint(rule.libraries)
         ]

@@ -104,7 +104,7 @@ def _evaluation_of(function: FunctionNode | None, file: SourceFile) -> Evaluatio
         return None
     if function is not None and any(path_of(d).endswith("property") for d in function.decorator_list):
         return None  # a size or the like, found out once
-    if not _torch_is_at_hand(function, file) or not worth_a_look(function, file) or computes_forces(file):
+    if not _torch_is_at_hand(function, file) or not worth_a_look(function, file):
         return None
     evals = evaluated_in(function, file)
     calls = [
@@ -118,7 +118,7 @@ def _evaluation_of(function: FunctionNode | None, file: SourceFile) -> Evaluatio
         and path not in networks(file).frozen
         and not in_training(call, function, file)
     ]
-    if not calls:
+    if not calls or computes_forces(file):
         return None
     on = [(c, p) for c, p in calls if not may_be_off(c, file)]
     off = {p for _, p in calls} - {p for _, p in on}
@@ -272,7 +272,10 @@ def _modules(statement: ast.Import) -> list[str]:
 
 
 def computes_forces(file: SourceFile) -> bool:
-    """Does the project derive forces from an energy inside its networks, so that even an evaluation needs autograd?"""
+    """Does the project derive forces from an energy inside its networks, so that even an evaluation needs autograd?
+
+    Other files are read for it: ask where there is an evaluation.
+    """
     return file.repository.mentions(b"autograd.grad(") and file.repository.mentions(b"forces")
 
 

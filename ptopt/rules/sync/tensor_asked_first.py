@@ -156,8 +156,12 @@ class TensorAskedFirst(Rule):
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         test = getattr(node, "test", None)
-        tensor = file.waits.branch_tensor(test) if isinstance(test, ast.BoolOp) else None
-        if not isinstance(test, ast.BoolOp) or tensor is None:
+        if not isinstance(test, ast.BoolOp) or not any(
+            _is_flag(value, set(), file) for value in test.values[1:]
+        ):
+            return  # before what takes the values of the names to tell
+        tensor = file.waits.branch_tensor(test)
+        if tensor is None:
             return
         swapped = flag_first(test, tensor, file)
         place = often_place(test, file) if swapped is not None else None
@@ -228,8 +232,6 @@ def _is_flag(value: ast.expr, asked: set[str], file: SourceFile) -> bool:
 
 def _is_option(node: ast.expr, not_number: bool, file: SourceFile) -> bool:
     """Not a tensor: of a parameter its default says so, or, where `not_number`, what it is compared with: text, a bool or None."""
-    if file.waits.branch_tensor(node) is not None:
-        return False
     if isinstance(node, ast.Attribute):
         return isinstance(node.value, ast.Name) and node.value.id == "self"
     if not isinstance(node, ast.Name):
