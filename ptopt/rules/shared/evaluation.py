@@ -28,7 +28,7 @@ from ptopt.rules.shared.networks import (
 )
 from ptopt.rules.shared.places import BENCHMARK_PATH
 from ptopt.source.calls import last_name
-from ptopt.source.index import FUNCTIONS, FunctionNode, Loop
+from ptopt.source.index import FUNCTIONS, LOOPS, FunctionNode, Loop
 
 _EVALUATES = re.compile(
     r"(^|_)(eval|evaluate|evaluation|valid|validate|validation|val|test|testing)(_|$|\d)", re.I
@@ -281,11 +281,25 @@ def computes_forces(file: SourceFile) -> bool:
 
 def worth_a_look(function: FunctionNode | None, file: SourceFile) -> bool:
     """The cheap half of `case_of`: may this code be evaluation at all?"""
-    if function is not None:
+    if function is None:
+        return bool(networks(file).evaluated) or any(
+            file.index.function_of(loop) is None for loop in file.index.of_type(ast.For, ast.While)
+        )
+    if not _class_is_module(function, file) or function in file.once(_functions_with_loops):
         return True
-    return bool(networks(file).evaluated) or any(
-        file.index.function_of(loop) is None for loop in file.index.of_type(ast.For, ast.While)
+    if networks(file).evaluated:
+        return True
+    # As most methods of modules, it may not: there, its name or its annotation has to say so.
+    name = _name_of(function, file)
+    return (
+        function.name == "__call__"
+        or any(pattern.search(name) for pattern in (_EVALUATES, _INFERS, _COLLECTS))
+        or (function.returns is not None and _gives_plain(function.returns, file))
     )
+
+
+def _functions_with_loops(file: SourceFile) -> frozenset[FunctionNode | None]:
+    return frozenset(file.index.function_of(loop) for loop in file.index.of_type(*LOOPS))
 
 
 def _gives_plain(returns: ast.expr, file: SourceFile) -> bool:

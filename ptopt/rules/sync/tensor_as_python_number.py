@@ -263,13 +263,20 @@ def _functions_with_elements(file: SourceFile) -> frozenset[FunctionNode | None]
     targets = [each.target for each in file.index.of_type(ast.For, ast.AsyncFor, ast.comprehension)]
     counted = frozenset(n.id for target in targets for n in walk(target) if isinstance(n, ast.Name))
     return frozenset(
-        file.index.function_of(part)
-        for part in file.index.of_type(ast.Subscript)
-        if counted
-        and not isinstance(part.slice, ast.Constant)
-        and _counts(part.slice, counted)  # the quick question first
-        and _counts(part.slice, _counted_around(part, file))
+        file.index.function_of(name)
+        for word in counted
+        for name in file.uses.named(word)
+        if _is_in_index(name, file) and word in _counted_around(name, file)
     )
+
+
+def _is_in_index(name: ast.Name, file: SourceFile) -> bool:
+    for ancestor, child in file.index.ancestors(name):
+        if isinstance(ancestor, ast.Subscript) and child is ancestor.slice:
+            return True
+        if isinstance(ancestor, ast.stmt):
+            return False
+    return False
 
 
 def _functions_around(node: ast.expr, file: SourceFile) -> Iterator[FunctionNode | None]:
