@@ -156,9 +156,7 @@ class TensorAskedFirst(Rule):
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         test = getattr(node, "test", None)
-        if not isinstance(test, ast.BoolOp) or not any(
-            _is_flag(value, set(), file) for value in test.values[1:]
-        ):
+        if not isinstance(test, ast.BoolOp) or not has_flag(test, file):
             return  # before what takes the values of the names to tell
         tensor = file.waits.branch_tensor(test)
         if tensor is None:
@@ -186,6 +184,11 @@ class TensorAskedFirst(Rule):
             subject=tensor,
             facts=wait_facts(test, place.node, file),
         )
+
+
+def has_flag(test: ast.BoolOp, file: SourceFile) -> bool:
+    """May `flag_first` find a flag, whichever part is the tensor? A quick answer."""
+    return any(_is_flag(value, set(), file) for value in test.values[1:])
 
 
 def flag_first(test: ast.BoolOp, tensor: ast.expr, file: SourceFile) -> tuple[ast.expr, str, Fix] | None:
