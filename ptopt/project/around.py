@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cached_property
 from pathlib import PurePosixPath
 
-from ptopt.pathkind import PYTHON, folder_steps, path_kind
+from ptopt.pathkind import PYTHON, path_kind
 
 MOST_FILES = 40
 MOST_BYTES = 200_000  # of one file
@@ -78,11 +78,26 @@ def _by_folder(paths: Iterable[str]) -> dict[str, list[tuple[float, str]]]:
     return found
 
 
+def _depths(start: str) -> dict[str, int]:
+    """The folder and those around it, up to the root, with the steps from it to each."""
+    parts = start.split("/") if start else []
+    return {"/".join(parts[:depth]): len(parts) - depth for depth in range(len(parts) + 1)}
+
+
+def _steps(folder: str, depths: Mapping[str, int]) -> int:
+    """Steps from a folder up to the first that `depths` knows, and down from there: `folder_steps` of one start."""
+    up = 0
+    while folder not in depths:
+        folder = folder.rpartition("/")[0]
+        up += 1
+    return up + depths[folder]
+
+
 def _near(folders: Mapping[str, list[tuple[float, str]]], changed: Collection[str], most: int) -> list[str]:
-    starts = {path.rpartition("/")[0] for path in changed if path.endswith(PYTHON)}
+    starts = [_depths(folder) for folder in {p.rpartition("/")[0] for p in changed if p.endswith(PYTHON)}]
     by_steps: defaultdict[int, list[str]] = defaultdict(list)
     for folder in folders:
-        by_steps[min((folder_steps(folder, start) for start in starts), default=99)].append(folder)
+        by_steps[min([_steps(folder, depths) for depths in starts], default=99)].append(folder)
     ranked: list[tuple[float, str]] = []
     for steps in sorted(by_steps):
         if len(ranked) >= most and steps - _NEARER > ranked[most - 1][0]:

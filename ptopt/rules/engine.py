@@ -66,20 +66,22 @@ class Prefilter:
     def __call__(self, content: bytes | Searchable) -> list[Rule]:
         text = content if isinstance(content, Searchable) else Searchable(content)
         data = text.data
-        present = {library for library in self._libraries if text.holds(library.encode())}
+        # In the text itself: most files hold none, and need no vocabulary.
+        present = {library for library in self._libraries if library.encode() in data}
         candidates = [
             (rule, groups) for rule, groups in self._rules if not present.isdisjoint(rule.libraries)
         ]
         if len(candidates) < _FEW:  # too few to be worth a vocabulary: the text itself will do
             found = (rule for rule, groups in candidates if all(words.in_text(data) for words in groups))
             return [rule for rule in found if rule.id not in self._if_sure or rule.may_be_sure_of(data)]
+        identifiers, vocabulary = text.identifiers, text.vocabulary
         seen: dict[_Words, bool] = {}
         wanted = []
         for rule, groups in candidates:
             for words in groups:
                 known = seen.get(words)
                 if known is None:
-                    known = seen[words] = words.among(text)
+                    known = seen[words] = words.among(identifiers, vocabulary, data)
                 if not known:
                     break
             else:
@@ -101,8 +103,7 @@ class _Words:
     def in_text(self, data: bytes) -> bool:
         return any(all(part in data for part in parts) for parts in self._parts)
 
-    def among(self, text: Searchable) -> bool:
-        identifiers, vocabulary = text.identifiers, text.vocabulary
+    def among(self, identifiers: frozenset[bytes], vocabulary: bytes, data: bytes) -> bool:
         if not self._whole.isdisjoint(identifiers):
             return True
         for parts in self._joined:
@@ -111,7 +112,7 @@ class _Words:
         for word in self._inside:
             if word in vocabulary:
                 return True
-        return any(word in text.data for word in self._plain)
+        return any(word in data for word in self._plain)
 
 
 @functools.cache

@@ -6,10 +6,13 @@ import ast
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from functools import cached_property
+from operator import attrgetter
 from typing import NamedTuple
 
 from ptopt.source.index import FunctionNode, Index
 
+_by_line = attrgetter("line")
+_by_place = attrgetter("line", "column")
 _FILLING = frozenset("append extend insert update add pop clear setdefault remove".split())
 
 
@@ -43,8 +46,8 @@ class Bindings:
         """The bindings of `name` in the function that stand in `container`, a part of it."""
         found = self.of(function, name)
         first, last = container.lineno, container.end_lineno or 0  # type: ignore[attr-defined]
-        start = bisect_left(found, first, key=lambda b: b.line)
-        stop = bisect_right(found, last, key=lambda b: b.line)
+        start = bisect_left(found, first, key=_by_line)
+        stop = bisect_right(found, last, key=_by_line)
         return [b for b in found[start:stop] if self._index.within(b.node, container)]
 
     def is_filled_in(self, name: str, container: ast.AST) -> bool:
@@ -85,7 +88,7 @@ class Bindings:
         while True:
             found = self.of(function, name.id)
             if found:
-                last = bisect_left(found, at, key=lambda b: (b.line, b.column))
+                last = bisect_left(found, at, key=_by_place)
                 before = (b for b in reversed(found[:last]) if not self._is_made_by(name, b))
                 return next(before, found[0])
             if function is None:
@@ -113,7 +116,8 @@ class Bindings:
                 table.setdefault(name, []).append(binding)
         for table in tables.values():
             for found in table.values():
-                found.sort(key=lambda b: (b.line, b.column))
+                if len(found) > 1:
+                    found.sort(key=_by_place)
         return tables
 
     def _targets(self) -> Iterator[tuple[ast.AST, ast.expr, str, ast.expr | None]]:

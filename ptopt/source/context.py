@@ -20,7 +20,7 @@ _OPTIMIZER = re.compile(r"optim|(^|_)opts?(_|$|\d)|scaler|(^|_)engine$", re.I)
 _STEP_NAMES = frozenset(
     {"training_step", "train_step", "compute_loss", "training_step_and_backward", "optimize_parameters"}
 )
-# Words of which a file with a training step holds one: see `_trains_somewhere`.
+# Words of which a file with a training step holds one: see `Context.trains_somewhere`.
 STEP_WORDS = (
     *(f"{name}(" for name in sorted(_BACKWARD)), ".step(", "scaler", "Scaler", "SCALER", *sorted(_STEP_NAMES),
 )  # fmt: skip
@@ -92,9 +92,9 @@ class Context:
         calls: CallGraph,
         guards: Guards,
         grad_off_elsewhere: Callable[[FunctionNode], Sequence[bool]] = lambda _: (),
-        uses_volatile: bool = False,
+        uses_volatile: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._uses_volatile = uses_volatile
+        self._uses_volatile = uses_volatile  # other files may be read for it: the last question
         self._grad_off_elsewhere = grad_off_elsewhere  # of each call of a function in other files
         self._index = index
         self._bindings = bindings
@@ -232,7 +232,7 @@ class Context:
         return known
 
     @cached_property
-    def _trains_somewhere(self) -> bool:
+    def trains_somewhere(self) -> bool:
         """Is there anything in the file that makes a training step? Most files have none."""
         return (
             any(function.name in _STEP_NAMES for function in self._calls.functions)
@@ -249,7 +249,7 @@ class Context:
 
     def training_step(self, node: ast.AST) -> Step | None:
         """Proof that `node` runs on each training step, or None. Guards are `Guards.rare`'s business."""
-        if not self._trains_somewhere:
+        if not self.trains_somewhere:
             return None
         function = self._index.function_of(node)
         for loop in self._index.loops_of(node):
@@ -397,7 +397,7 @@ class Context:
                 return True
         at_module_level = self._index.function_of(node) is None
         return self._switched_off(None, node) or (
-            at_module_level and self._uses_volatile and self.training_step(node) is None
+            at_module_level and self.training_step(node) is None and self._uses_volatile()
         )
 
     def turns_grad_off(self, function: FunctionNode) -> bool:
@@ -419,9 +419,9 @@ class Context:
         callers = self._calls.callers(function)
         answer = (
             any(self._turns_grad_off(d) for d in function.decorator_list)
-            or (self._uses_volatile and not self.trains(function))
             or (function.name in _OFF_BY_FRAMEWORK and isinstance(self._index.parent(function), ast.ClassDef))
             or self._switched_off(function, None)
+            or (not self.trains(function) and self._uses_volatile())
             or self._all_callers_off(function, callers)
         )
         self._grad_off[function] = answer

@@ -142,8 +142,11 @@ class SourceFile:
             self.calls,
             self.guards,
             elsewhere,
-            self._uses_volatile,
+            _not_kept(self._turned_off_by_volatile),
         )
+
+    def _turned_off_by_volatile(self) -> bool:
+        return self._uses_volatile
 
     @cached_property
     def _uses_volatile(self) -> bool:
@@ -151,10 +154,14 @@ class SourceFile:
         if self.own_facts.at_least("torch", "0.4") is True:
             return False
 
+        modern = (b"no_grad", b".item()")
+        if any(words in self.data for words in modern):
+            return False  # before other files are read
+
         def mentioned(words: bytes) -> bool:
             return words in self.data or self.repository.mentions(words)
 
-        return any(map(mentioned, _VOLATILE)) and not (mentioned(b"no_grad") or mentioned(b".item()"))
+        return any(map(mentioned, _VOLATILE)) and not any(map(self.repository.mentions, modern))
 
     @cached_property
     def bindings(self) -> Bindings:
@@ -340,14 +347,14 @@ class SourceFile:
         return any(mark in self._lowered for mark in marks)
 
 
-def _not_kept(method: Callable[[FunctionNode], T]) -> Callable[[FunctionNode], T]:
+def _not_kept(method: Callable[P, T]) -> Callable[P, T]:
     """The method without a reference to its file, so that the tree goes away with the last name of the file."""
     reference = WeakMethod(method)
 
-    def call(function: FunctionNode) -> T:
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
         bound = reference()
         if bound is None:
             raise ReferenceError("the file is gone that this was computed of")
-        return bound(function)
+        return bound(*args, **kwargs)
 
     return call

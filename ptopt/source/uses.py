@@ -9,6 +9,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Set
 from functools import cached_property
 from itertools import islice
+from operator import attrgetter
 
 from ptopt.source.calls import last_name
 from ptopt.source.index import FunctionNode, Index
@@ -47,6 +48,8 @@ _BUILTINS = frozenset(dir(builtins)) | {
     "__class__",
     "__qualname__",
 }
+_by_line = attrgetter("lineno")
+_by_place = attrgetter("lineno", "col_offset")
 _MOST_USES = 8  # of a name after its binding that are looked at
 _MOST_NAMES = 4  # local names that are followed one after the other
 
@@ -90,7 +93,7 @@ class Uses:
         return self._within(self.named(name), container)
 
     def _within(self, found: list[ast.Name], container: ast.AST) -> Iterator[ast.Name]:
-        start = bisect_left(found, container.lineno, key=lambda name: name.lineno)  # type: ignore[attr-defined]
+        start = bisect_left(found, container.lineno, key=_by_line)  # type: ignore[attr-defined]
         for name in islice(found, start, None):
             if name.lineno > container.end_lineno:  # type: ignore[attr-defined]
                 return
@@ -102,7 +105,7 @@ class Uses:
         found = self._names.get(name, [])
         if name not in self._sorted:
             self._sorted.add(name)
-            found.sort(key=lambda node: (node.lineno, node.col_offset))
+            found.sort(key=_by_place)
         return found
 
     @property
@@ -202,7 +205,7 @@ class Uses:
                 ways.add(REPORTED if reported else STORED)
                 continue
             loads = self.loads(self._index.function_of(node), target.id)
-            first = bisect_left(loads, node.lineno, key=lambda use: use.lineno)
+            first = bisect_left(loads, node.lineno, key=_by_line)
             uses = loads[first : first + _MOST_USES]
             if not uses:
                 ways.add(IGNORED)

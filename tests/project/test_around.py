@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from ptopt.project.around import MOST_BYTES, MOST_FILES, Neighbours, files_around
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ptopt.pathkind import folder_steps
+from ptopt.project.around import MOST_BYTES, MOST_FILES, Neighbours, _depths, _steps, files_around
 
 
 def test_neighbours_and_entry_points_come_first() -> None:
@@ -78,3 +82,11 @@ def test_what_was_read_is_not_kept_for_ever() -> None:
     for i in range(20):
         neighbours(f"p{i}/sub0/other.py")
     assert len(neighbours._contents) <= 3 * MOST_FILES
+
+
+_FOLDER = st.lists(st.sampled_from(["a", "b", "ab"]), max_size=4).map("/".join)
+
+
+@given(_FOLDER, _FOLDER)
+def test_steps_from_a_folder_are_those_between_two(start: str, folder: str) -> None:
+    assert _steps(folder, _depths(start)) == folder_steps(folder, start)

@@ -213,15 +213,19 @@ class WeightsLoadedPerRequest(Rule):
         if _FOR_LOADING.search(node.name) or BENCHMARK_PATH.search(file.path) or is_kept(node):
             return
         request = request_words(node, file)
-        words, loop = (request, None) if request else _repeats(node, file)
-        if not words:
+        if not request and not _may_repeat(node, file):
             return
-        for call in file.calls.calls_in(node):
-            load = load_of(call, file)
-            if load is None or is_guarded(call, node, file) or is_deferred(call, file):
-                continue
-            if not request and not of_weights(load, file):
-                continue
+        loads = [
+            (call, load)
+            for call in file.calls.calls_in(node)
+            if (load := load_of(call, file)) is not None
+            and not (is_guarded(call, node, file) or is_deferred(call, file))
+            and (request or of_weights(load, file))
+        ]
+        if not loads:
+            return
+        words, loop = (request, None) if request else _repeats(node, file)
+        for call, load in loads if words else ():
             chosen = depends(call, node, loop, file)
             used = use_of(call, node, file)
             doubt = used != "run" or is_sometimes(call, node, file)
@@ -261,13 +265,16 @@ def _repeats(function: FunctionNode, file: SourceFile) -> tuple[str, ast.AST | N
     """How often a function runs that is no handler, and the loop that shows it; "" where nothing shows that it runs often."""
     if file.context.is_item_code(function.body[0]) is not None:
         return f"for each sample (`{function.name}`)", None
-    if function not in file.once(_run_by_loops):  # before what asks other files
-        return "", None
     found = file.frequencies.of_function(function)
     loop = next((n for n in file.index.of_type(*LOOPS) if n.lineno == found.line), None)
     if loop is None or found.often < Often.EVALUATION or found.basis != "callers":
         return "", None
     return found.reason, loop
+
+
+def _may_repeat(function: FunctionNode, file: SourceFile) -> bool:
+    """Is it run by a loop of this file, or for each sample? Where it is not, no other file needs to be asked."""
+    return file.context.is_item_code(function.body[0]) is not None or function in file.once(_run_by_loops)
 
 
 def _run_by_loops(file: SourceFile) -> set[FunctionNode]:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ast
 from bisect import bisect_right
+from operator import attrgetter
 
 from ptopt.rules.base import SourceFile
 from ptopt.source.index import FunctionNode, walk
 from ptopt.source.liveness import Assigned, assigned_names
 
 _EXITS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
+_line_of_node = attrgetter("lineno")
+_line_of_binding = attrgetter("line")
 _BLOCKS = ("body", "orelse", "finalbody")
 
 
@@ -52,11 +55,11 @@ def _is_read_below(
 ) -> bool:
     """Is the name read below the line, before it gets another value, where the code comes to from the statement?"""
     loads = file.uses.loads(function, name)
-    place = bisect_right(loads, end, key=lambda load: load.lineno)
+    place = bisect_right(loads, end, key=_line_of_node)
     if place == len(loads):
         return False
     bindings = file.bindings.of(function, name)
-    again = bisect_right(bindings, end, key=lambda binding: binding.line)
+    again = bisect_right(bindings, end, key=_line_of_binding)
     first = loads[place].lineno
     while again < len(bindings) and bindings[again].line < first:
         if not _is_passed_by(statement, bindings[again].node, loads[place], file):

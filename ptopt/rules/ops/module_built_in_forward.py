@@ -190,15 +190,20 @@ class ModuleBuiltInForward(Rule):
         if not isinstance(node, ast.Call):
             return
         leaf = called_name(node)
-        own = isinstance(node.func, ast.Name) and leaf in file.once(_own_modules)
+        named = isinstance(node.func, ast.Name) and leaf in file.once(_class_names)
+        if not named and leaf not in _WEIGHTS and leaf not in _FILTERS:
+            return
+        builder = file.index.function_of(node)
+        if builder is None or builder.name == "__init__":
+            return  # as nearly all, before the classes are looked into
+        own = named and leaf in file.once(_own_modules)
         weights = own or leaf in _WEIGHTS
         if not weights and leaf not in _FILTERS:
             return
         module = file.imports.qualified(node.func).rpartition(".")[0]
         if not own and not module.startswith("torch.nn" if weights else "torchaudio.transforms"):
             return
-        builder = file.index.function_of(node)
-        if builder is None or builder.name == "__init__" or own and file.bindings.of(builder, leaf):
+        if own and file.bindings.of(builder, leaf):
             return
         function = file.context.forward_of(node)
         if function is None:
@@ -219,6 +224,10 @@ class ModuleBuiltInForward(Rule):
             TEXTBOOK if weights and (builder is function or _run_here(node, builder, file)) else 0.8,
             (Evidence(line, "runs it each time"),),
         )
+
+
+def _class_names(file: SourceFile) -> frozenset[str]:
+    return frozenset(cls.name for cls in file.index.of_type(ast.ClassDef))
 
 
 def _own_modules(file: SourceFile) -> frozenset[str]:

@@ -28,7 +28,7 @@ from ptopt.rules.shared.networks import (
 )
 from ptopt.rules.shared.places import BENCHMARK_PATH
 from ptopt.source.calls import last_name
-from ptopt.source.index import FUNCTIONS, FunctionNode, Loop
+from ptopt.source.index import FUNCTIONS, LOOPS, FunctionNode, Loop
 
 _EVALUATES = re.compile(
     r"(^|_)(eval|evaluate|evaluation|valid|validate|validation|val|test|testing)(_|$|\d)", re.I
@@ -104,7 +104,7 @@ def _evaluation_of(function: FunctionNode | None, file: SourceFile) -> Evaluatio
         return None
     if function is not None and any(path_of(d).endswith("property") for d in function.decorator_list):
         return None  # a size or the like, found out once
-    if not _torch_is_at_hand(function, file) or not worth_a_look(function, file) or computes_forces(file):
+    if not _torch_is_at_hand(function, file) or not worth_a_look(function, file):
         return None
     evals = evaluated_in(function, file)
     calls = [
@@ -118,7 +118,7 @@ def _evaluation_of(function: FunctionNode | None, file: SourceFile) -> Evaluatio
         and path not in networks(file).frozen
         and not in_training(call, function, file)
     ]
-    if not calls:
+    if not calls or computes_forces(file):
         return None
     on = [(c, p) for c, p in calls if not may_be_off(c, file)]
     off = {p for _, p in calls} - {p for _, p in on}
@@ -272,17 +272,34 @@ def _modules(statement: ast.Import) -> list[str]:
 
 
 def computes_forces(file: SourceFile) -> bool:
-    """Does the project derive forces from an energy inside its networks, so that even an evaluation needs autograd?"""
+    """Does the project derive forces from an energy inside its networks, so that even an evaluation needs autograd?
+
+    Other files are read for it: ask where there is an evaluation.
+    """
     return file.repository.mentions(b"autograd.grad(") and file.repository.mentions(b"forces")
 
 
 def worth_a_look(function: FunctionNode | None, file: SourceFile) -> bool:
     """The cheap half of `case_of`: may this code be evaluation at all?"""
-    if function is not None:
+    if function is None:
+        return bool(networks(file).evaluated) or any(
+            file.index.function_of(loop) is None for loop in file.index.of_type(ast.For, ast.While)
+        )
+    if not _class_is_module(function, file) or function in file.once(_functions_with_loops):
         return True
-    return bool(networks(file).evaluated) or any(
-        file.index.function_of(loop) is None for loop in file.index.of_type(ast.For, ast.While)
+    if networks(file).evaluated:
+        return True
+    # As most methods of modules, it may not: there, its name or its annotation has to say so.
+    name = _name_of(function, file)
+    return (
+        function.name == "__call__"
+        or any(pattern.search(name) for pattern in (_EVALUATES, _INFERS, _COLLECTS))
+        or (function.returns is not None and _gives_plain(function.returns, file))
     )
+
+
+def _functions_with_loops(file: SourceFile) -> frozenset[FunctionNode | None]:
+    return frozenset(file.index.function_of(loop) for loop in file.index.of_type(*LOOPS))
 
 
 def _gives_plain(returns: ast.expr, file: SourceFile) -> bool:

@@ -92,6 +92,11 @@ def every_step(node: ast.AST, file: SourceFile) -> Step | None:
     return None if only_gradients and not file.once(_updates_weights) else _by_a_live_call(step, file)
 
 
+def may_hold_a_step(file: SourceFile) -> bool:
+    """May `every_step` find one for any node of the file? A quick answer."""
+    return file.uses_accelerator and file.context.trains_somewhere
+
+
 def _by_a_live_call(step: Step, file: SourceFile) -> Step:
     """Of several calls that make a function a part of the step, name one that runs by default."""
     function, mark = step.node, step.mark

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile, quote
-from ptopt.rules.shared.places import often_place
+from ptopt.rules.shared.places import may_hold_a_step, often_place
 from ptopt.rules.sync._reads import beside, wait_facts
 from ptopt.rules.sync.tensor_asked_first import flag_first
 from ptopt.source.context import STEP_WORDS
@@ -178,6 +178,10 @@ class BranchOnTensor(Rule):
             """
         ),
     )
+
+    def may_be_sure(self, file: SourceFile) -> bool:
+        """Only in a training step."""
+        return may_hold_a_step(file)
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         test = getattr(node, "test", None)

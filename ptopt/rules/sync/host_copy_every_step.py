@@ -9,7 +9,7 @@ from ptopt.rules.memory._results import is_large_result
 from ptopt.rules.ops._calls import torch_op
 from ptopt.rules.shared.export import for_export
 from ptopt.rules.shared.flow import value_of
-from ptopt.rules.shared.places import often_place
+from ptopt.rules.shared.places import may_hold_a_step, often_place
 from ptopt.rules.sync._reads import beside, picks_element, small_gain, tensor_of_copy, wait_facts
 from ptopt.source.calls import called_name
 from ptopt.source.context import STEP_WORDS, Step
@@ -166,6 +166,10 @@ class HostCopyEveryStep(Rule):
             """
         ),
     )
+
+    def may_be_sure(self, file: SourceFile) -> bool:
+        """Only in a training step."""
+        return may_hold_a_step(file)
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         tensor = tensor_of_copy(node, file)

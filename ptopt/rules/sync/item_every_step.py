@@ -14,7 +14,7 @@ from ptopt.rules.base import (
     method_call,
     quote,
 )
-from ptopt.rules.shared.places import often_place
+from ptopt.rules.shared.places import may_hold_a_step, often_place
 from ptopt.rules.sync._accumulated import summed_on_device
 from ptopt.rules.sync._reads import (
     beside,
@@ -299,6 +299,10 @@ class ItemEveryStep(Rule):
             """
         ),
     )
+
+    def may_be_sure(self, file: SourceFile) -> bool:
+        """Only in a training step."""
+        return may_hold_a_step(file)
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         read = tensor_of_item(node, file)

@@ -142,8 +142,10 @@ class TensorAsPythonNumber(Rule):
 
     def may_be_sure(self, file: SourceFile) -> bool:
         """Only of an element that bounds a slice in a network."""
-        return any(
+        holders = _functions_with_elements(file)
+        return bool(holders) and any(
             not isinstance(bound, (ast.Constant, NoneType))
+            and not holders.isdisjoint(_functions_around(bound, file))
             and _element_of(bound, file, known=False) is not None
             for part in file.index.of_type(ast.Slice)
             if file.index.class_of(part) is not None
@@ -254,6 +256,36 @@ def _element_of(bound: ast.expr, file: SourceFile, depth: int = 3, *, known: boo
                 if found is not None:
                     return found
     return None
+
+
+def _functions_with_elements(file: SourceFile) -> frozenset[FunctionNode | None]:
+    """The functions (None: the module) with an `x[i]` of which a loop or comprehension around it counts `i`."""
+    targets = [each.target for each in file.index.of_type(ast.For, ast.AsyncFor, ast.comprehension)]
+    counted = frozenset(n.id for target in targets for n in walk(target) if isinstance(n, ast.Name))
+    return frozenset(
+        file.index.function_of(name)
+        for word in counted
+        for name in file.uses.named(word)
+        if _is_in_index(name, file) and word in _counted_around(name, file)
+    )
+
+
+def _is_in_index(name: ast.Name, file: SourceFile) -> bool:
+    for ancestor, child in file.index.ancestors(name):
+        if isinstance(ancestor, ast.Subscript) and child is ancestor.slice:
+            return True
+        if isinstance(ancestor, ast.stmt):
+            return False
+    return False
+
+
+def _functions_around(node: ast.expr, file: SourceFile) -> Iterator[FunctionNode | None]:
+    """The functions whose names the node can read, from its own to the module."""
+    function = file.index.function_of(node)
+    while function is not None:
+        yield function
+        function = file.index.function_of(function)
+    yield None
 
 
 def _counts(index: ast.expr, counted: frozenset[str]) -> bool:

@@ -156,8 +156,10 @@ class TensorAskedFirst(Rule):
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         test = getattr(node, "test", None)
-        tensor = file.waits.branch_tensor(test) if isinstance(test, ast.BoolOp) else None
-        if not isinstance(test, ast.BoolOp) or tensor is None:
+        if not isinstance(test, ast.BoolOp) or not has_flag(test, file):
+            return  # before what takes the values of the names to tell
+        tensor = file.waits.branch_tensor(test)
+        if tensor is None:
             return
         swapped = flag_first(test, tensor, file)
         place = often_place(test, file) if swapped is not None else None
@@ -182,6 +184,11 @@ class TensorAskedFirst(Rule):
             subject=tensor,
             facts=wait_facts(test, place.node, file),
         )
+
+
+def has_flag(test: ast.BoolOp, file: SourceFile) -> bool:
+    """May `flag_first` find a flag, whichever part is the tensor? A quick answer."""
+    return any(_is_flag(value, set(), file) for value in test.values[1:])
 
 
 def flag_first(test: ast.BoolOp, tensor: ast.expr, file: SourceFile) -> tuple[ast.expr, str, Fix] | None:
@@ -228,8 +235,6 @@ def _is_flag(value: ast.expr, asked: set[str], file: SourceFile) -> bool:
 
 def _is_option(node: ast.expr, not_number: bool, file: SourceFile) -> bool:
     """Not a tensor: of a parameter its default says so, or, where `not_number`, what it is compared with: text, a bool or None."""
-    if file.waits.branch_tensor(node) is not None:
-        return False
     if isinstance(node, ast.Attribute):
         return isinstance(node.value, ast.Name) and node.value.id == "self"
     if not isinstance(node, ast.Name):

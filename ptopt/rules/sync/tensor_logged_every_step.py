@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile, quote
-from ptopt.rules.shared.places import Place, often_place
+from ptopt.rules.shared.places import Place, may_hold_a_step, often_place
 from ptopt.rules.sync._reads import beside, small_gain, wait_facts
 from ptopt.source.context import STEP_WORDS
 from ptopt.source.file import remembered
@@ -151,6 +151,10 @@ class TensorLoggedEveryStep(Rule):
             """
         ),
     )
+
+    def may_be_sure(self, file: SourceFile) -> bool:
+        """Only in a training step."""
+        return may_hold_a_step(file)
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         if not isinstance(node, ast.Call) or not reports(node, file):
