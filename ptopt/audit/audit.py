@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from ptopt.audit.entries import (
     MOST_CANDIDATES,
     Start,
     candidates,
+    lone_step,
     main_line,
     only_uses,
     starts_something,
@@ -26,7 +28,7 @@ from ptopt.audit.evaluate import Evaluator
 from ptopt.audit.launches import Launch, launches, of_script
 from ptopt.audit.live import Live
 from ptopt.audit.measures import TOO_MUCH_WORK, measures_of
-from ptopt.audit.modules import Modules
+from ptopt.audit.modules import Module, Modules
 from ptopt.audit.nearest import NearestFacts
 from ptopt.audit.obstacles import obstacles
 from ptopt.audit.options import Options
@@ -168,7 +170,10 @@ def entry_points(
                 configured = Configured(configurations, path, composed(configurations, module), read)
                 live = Live(modules, module, summaries, configured.targets)
                 start = training_start(live)
-                if start is None or only_uses(path, start):
+                if start is None:
+                    if (step := lone_step(live)) is not None:
+                        lost.append(_without_backward(path, *step))
+                elif only_uses(path, start):
                     pass
                 elif start[0] == "PyTorch" and fits_tensors(live):
                     lost.append(f"{path}: it fits tensors by their gradients, and trains no network")
@@ -187,6 +192,12 @@ def entry_points(
     if len(looked_at) == MOST_CANDIDATES:
         lost.append(f"only the {MOST_CANDIDATES} scripts that look most like a training were looked at")
     return tuple(entries), lost
+
+
+def _without_backward(path: str, module: Module, step: ast.Call) -> str:
+    line = module.file.head_line(step.lineno)
+    at = f"in line {line}" if module.path == path else f"at {module.path}:{line}"
+    return f"{path}: it takes a step of an optimizer {at}; its backward pass was not found"
 
 
 def _without_bare(entries: list[EntryPoint], started: Mapping[str, list[Launch]]) -> list[EntryPoint]:

@@ -136,6 +136,22 @@ def training_start(live: Live) -> Start | None:
     return min(found, key=rank)
 
 
+def lone_step(live: Live) -> tuple[Module, ast.Call] | None:
+    """A step of an optimizer that the script takes, where no code of the repository has a backward pass: a package runs that."""
+    if "torch" not in live.packages() or _is_named_for_use(live.start.path) or any(live.calls_of(_BACKWARD)):
+        return None
+    evaluator = Evaluator(live, live.once(Options))
+    for module, call in live.calls_of(frozenset({"step"})):
+        if (
+            isinstance(call.func, ast.Attribute)
+            and "optim" in text_of(call.func.value).lower()
+            and evaluator.runs(call, module).truth is not False
+            and _is_reached(live, module.file.index.function_of(call), module, set())
+        ):
+            return module, call
+    return None
+
+
 def _infers(module: Module, call: ast.Call) -> bool:
     """Does a function around the call record no graph? Then it steers what it makes by the gradient of an input."""
     function = module.file.index.function_of(call)
@@ -304,11 +320,14 @@ def _class_framework(live: Live, module: Module, cls: ast.expr, depth: int) -> s
         return next(
             (f for base in found[1].bases if (f := _class_framework(live, found[0], base, depth + 1))), ""
         )
-    if found is not None or not name:
+    if found is not None or depth > 4:
         return ""
     root = name.partition(".")[0]
-    origin = module.imported.get(root)
-    if origin is None or origin[0]:
+    origin = module.imported.get(root) if name else None
+    if origin is None:
+        ways = _classes_held(module, cls)
+        return next((f for way in ways if (f := _class_framework(live, module, way, depth + 1))), "")
+    if origin[0]:
         return ""
     package = origin[1].partition(".")[0]
     last = name.rpartition(".")[2] if "." in name or not origin[2] else origin[2]
@@ -323,6 +342,21 @@ def _class_framework(live: Live, module: Module, cls: ast.expr, depth: int) -> s
     if package in _FOREIGN and re.search(r"Trainer|Runner|Learner|YOLO|Model|SAC|PPO|DQN|from_cfg", last):
         return _FOREIGN[package]
     return ""
+
+
+def _classes_held(module: Module, cls: ast.expr) -> list[ast.expr]:
+    """What an expression, of which a class is expected, may come to: `trainer_cls = Cached if cached else Trainer`."""
+    if isinstance(cls, ast.IfExp):
+        return [cls.body, cls.orelse]
+    if isinstance(cls, ast.Dict):
+        return cls.values
+    if isinstance(cls, ast.Subscript):  # `TRAINERS[kind]`
+        return [cls.value] if isinstance(cls.value, (ast.Name, ast.Dict)) else []
+    if not isinstance(cls, ast.Name):
+        return []
+    scope = module.file.index.function_of(cls)
+    found = module.file.bindings.of(scope, cls.id) or module.file.bindings.of(None, cls.id)
+    return [b.value for b in found if b.kind == "assign" and b.value is not None]
 
 
 def _annotation(module: Module, receiver: ast.expr) -> ast.expr | None:
