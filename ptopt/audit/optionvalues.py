@@ -17,6 +17,7 @@ from ptopt.audit.options import Option, Options, holder_of
 from ptopt.audit.receivers import Receivers
 from ptopt.audit.values import Place
 
+_PARSERS = ("HfArgumentParser", "TrlParser")
 OF_LIBRARY = "default of transformers"
 _FIELD_OF = re.compile(r" of `([A-Z]\w*)`$")
 
@@ -70,10 +71,12 @@ class OptionValues(Conditions):
             settings = [] if self._configured is None else self._configured.of(keys_of(expr, name))
             if not settings and name in TRANSFORMERS and "transformers" in self.live.packages():
                 note = f"{OF_LIBRARY} for `{name}`"
-                return Value(True, TRANSFORMERS[name], note, self.place(module, expr))
+                default = Value(True, TRANSFORMERS[name], note, self.place(module, expr))
+                return self._typed(name, default, module) or default
             filed = self._of_run(keys_of(expr, name)) or agreed(settings)
             if filed is None:
-                return self._unknown(expr, module)
+                unknown = self._unknown(expr, module)
+                return self._typed(name, unknown, module) or unknown
             return self._changed(filed, self._options.written(holder_of(expr), name), depth)
         fields, stores = self._receivers.fields(options, expr, module)
         options = fields or options
@@ -119,6 +122,13 @@ class OptionValues(Conditions):
         if self._commands is None or self._configured is None or self._configured.is_composed:
             return None
         return self._commands.filed(keys)
+
+    def _typed(self, name: str, default: Value, module: Module) -> Value | None:
+        """What commands give a field of a class of a package, which a parser of transformers or TRL fills; None where none gives it."""
+        if self._commands is None or not any(self.live.calls_spelled(parser) for parser in _PARSERS):
+            return None
+        option = Option(name, f"`--{name}`", None, module.path, 1, "typed")
+        return self._commands.of(option, default, (name,))
 
     def _is_changed(self, change: Option, after: Value, depth: int) -> bool:
         """Does the assignment run: by its conditions, or because `if given("amp"): config.AMP = args.amp` asks for what is given?"""

@@ -248,8 +248,8 @@ def _pretrained(setup: Setup) -> Iterator[Candidate]:
             continue
         given = setup.keyword(call, "attn_implementation") or setup.keyword(call, "_attn_implementation")
         flash = setup.keyword(call, "use_flash_attention_2")
-        if given is not None:
-            value = _implementation(setup, module, given)
+        value = _implementation(setup, module, given) if given is not None else _spread(setup, module, call)
+        if value is not None:
             if value.value is not None or not value.known:
                 shown = f"`attn_implementation` is {value.value}" if value.known else "`attn_implementation`"
                 fused = value.mapped(lambda name: name in _FUSED_NAMES)
@@ -259,6 +259,15 @@ def _pretrained(setup: Setup) -> Iterator[Candidate]:
             yield setup.site(module, call, "`use_flash_attention_2`", value)
             continue
         yield Candidate(Value(False, note="transformers chooses"), setup.place(module, call), "")
+
+
+def _spread(setup: Setup, module: Module, call: ast.Call) -> Value | None:
+    """What `**options` says of the attention; None where it says nothing, or nothing that is known."""
+    absent = Value(True)
+    if not setup.unpacks(call):
+        return None
+    value = setup.unpacked(module, call, "attn_implementation", absent)
+    return None if value is absent else value
 
 
 def _of_diffusers(setup: Setup) -> Measure | None:
