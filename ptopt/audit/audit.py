@@ -7,6 +7,7 @@ import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from ptopt.audit.absent import imported_from_above
 from ptopt.audit.advice import gaps, too_new
 from ptopt.audit.classnames import names_in_texts
 from ptopt.audit.commands import Commands
@@ -56,6 +57,7 @@ MOST_ENTRIES = 30
 ENTRY_WORK = 6_000_000  # visited nodes, of one script
 AUDIT_WORK = 60_000_000  # of all scripts
 _LISTED = 12
+_NAMED = 3  # scripts and modules in a sentence
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,9 @@ class Scripts:
     files: int  # Python files of the repository
     entries: tuple[EntryPoint, ...]
     lost: tuple[str, ...]  # what could not be followed, in words
+    outside: tuple[
+        str, ...
+    ] = ()  # of a folder: those that import modules from outside it, and train nothing that was seen
 
     def paths(self) -> frozenset[str]:
         """The scripts, and where their training stands."""
@@ -73,20 +78,36 @@ class Scripts:
 
 
 def training_scripts(
-    files: Mapping[str, bytes], facts: ProjectFacts, scripts: frozenset[str] = frozenset()
-) -> Scripts:
+    files: Mapping[str, bytes], facts: ProjectFacts, scripts: frozenset[str] = frozenset(),
+    above: frozenset[str] = frozenset(),
+) -> Scripts:  # fmt: skip
     """The scripts that train, with their measures.
 
-    `files`: Python files, notebooks and shell scripts by path. `scripts`: files that are started by a console script.
+    `files`: Python files, notebooks and shell scripts by path. `scripts`: files that are started by a console script. `above`: the modules in the folders above these files.
     """
     python = {path: data for path, data in files.items() if path.endswith(PYTHON)}
     nearest = NearestFacts(facts, files)
     with no_cycle_collection():
         started = launches(files)
         texts = functools.partial(names_in_texts, files, started)
-        entries, lost = entry_points(python, started, read_all(files), nearest, scripts, texts)
+        outside: dict[str, str] = {}
+        entries, lost = entry_points(
+            python, started, read_all(files), nearest, scripts, texts, above, outside
+        )
         entries = documented(entries, files, started, scripts)
-    return Scripts(len(python), entries, tuple(lost))
+    lost += [_from_outside(outside)] if outside else []
+    return Scripts(len(python), entries, tuple(lost), tuple(outside))
+
+
+def _from_outside(scripts: Mapping[str, str]) -> str:
+    """`scripts`: each with a module that it imports."""
+    more = f" and {len(scripts) - _NAMED} more" if len(scripts) > _NAMED else ""
+    modules = ", ".join(f"`{name}`" for name in list(dict.fromkeys(scripts.values()))[:_NAMED])
+    one = len(scripts) == 1
+    return (
+        f"{', '.join([*scripts][:_NAMED])}{more}: {'it imports' if one else 'they import'} modules from outside the folder ({modules}), "
+        f"which were not read; whether {'it trains' if one else 'they train'} was not seen"
+    )
 
 
 def audit(name: str, scripts: Scripts, facts: ProjectFacts, review: Review, sure: float) -> Audit:
@@ -118,6 +139,7 @@ def audit(name: str, scripts: Scripts, facts: ProjectFacts, review: Review, sure
         plan=plan(missing, found, (f for f in review.findings if is_in_table(f, entries))),
         notes=(*how_to_read(missing), *too_new(entries, facts)),
         not_judged=(*scripts.lost, *_unknown(entries)),
+        outside=scripts.outside,
         not_reviewed=review.not_reviewed,
     )
 
@@ -142,8 +164,13 @@ def entry_points(
     facts: NearestFacts,
     scripts: frozenset[str],
     texts: Callable[[], frozenset[str]] | None = None,
+    above: frozenset[str] = frozenset(),
+    outside: dict[str, str] | None = None,
 ) -> tuple[tuple[EntryPoint, ...], list[str]]:
-    """The scripts that train, with their measures; and what could not be followed, in words. `texts`: see `Modules`."""
+    """The scripts that train, with their measures; and what could not be followed, in words. `texts`: see `Modules`.
+
+    `outside` is given the other scripts that import a module of the folders above, each with its name.
+    """
     modules = Modules(files, facts.root, texts)
     summaries = Summaries(modules)
     entries: list[EntryPoint] = []
@@ -171,7 +198,9 @@ def entry_points(
                 live = Live(modules, module, summaries, configured.targets)
                 start = training_start(live)
                 if start is None:
-                    if (step := lone_step(live)) is not None:
+                    if outside is not None and (name := imported_from_above(live, above)):
+                        outside[path] = name
+                    elif (step := lone_step(live)) is not None:
                         lost.append(_without_backward(path, *step))
                 elif only_uses(path, start):
                     pass

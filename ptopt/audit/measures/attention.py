@@ -249,12 +249,11 @@ def _pretrained(setup: Setup) -> Iterator[Candidate]:
         given = setup.keyword(call, "attn_implementation") or setup.keyword(call, "_attn_implementation")
         flash = setup.keyword(call, "use_flash_attention_2")
         value = _implementation(setup, module, given) if given is not None else _spread(setup, module, call)
-        if value is not None:
-            if value.value is not None or not value.known:
-                shown = f"`attn_implementation` is {value.value}" if value.known else "`attn_implementation`"
-                fused = value.mapped(lambda name: name in _FUSED_NAMES)
-                yield setup.site(module, call, shown, fused)
-                continue
+        if value is not None and (value.value is not None or not value.known):
+            shown = f"`attn_implementation` is {value.value}" if value.known else "`attn_implementation`"
+            fused = value.mapped(lambda name: name in _FUSED_NAMES)
+            yield setup.site(module, call, shown, fused)
+            continue
         if flash is not None and (value := setup.value(module, flash)).truth:
             yield setup.site(module, call, "`use_flash_attention_2`", value)
             continue

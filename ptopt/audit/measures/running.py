@@ -21,7 +21,7 @@ RECORDS_GRAPH = "an evaluation records the graph"
 _EVAL_NAME = re.compile(
     r"(^|_)(eval|evaluate|evaluation|valid|validate|validation|vali|val|test|predict|infer)(_|$|\d)", re.I
 )
-_LOGGER = re.compile(r"\w+Logger$")
+_LOGGER = re.compile(r"^(?!Dummy)\w+Logger$")
 _OF_LIGHTNING = re.compile(r"^(pytorch_)?lightning\.(\w+\.)*loggers\.")
 _OF_TENSORBOARD = frozenset({"tensorboard_logger", "tensorboardX", "tensorboard"})
 _MONITORS = {
