@@ -138,7 +138,10 @@ def training_start(live: Live) -> Start | None:
 
 def lone_step(live: Live) -> tuple[Module, ast.Call] | None:
     """A step of an optimizer that the script takes, where no code of the repository has a backward pass: a package runs that."""
-    if "torch" not in live.packages() or _is_named_for_use(live.start.path) or any(live.calls_of(_BACKWARD)):
+    name = live.start.path.rpartition("/")[2].lower()  # others show what a schedule does to a rate
+    if not _TRAINING_NAME.search(name) or _is_named_for_use(live.start.path):
+        return None
+    if "torch" not in live.packages() or any(live.calls_of(_BACKWARD)):
         return None
     evaluator = Evaluator(live, live.once(Options))
     for module, call in live.calls_of(frozenset({"step"})):

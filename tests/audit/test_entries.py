@@ -386,7 +386,7 @@ if __name__ == "__main__":
 
 
 def test_a_script_whose_backward_pass_a_package_runs_is_named(audited: Auditor) -> None:
-    audit = audited({"pretrain.py": STEPS_ALONE, "test_model.py": STEPS_ALONE})
+    audit = audited({"pretrain.py": STEPS_ALONE, "test_model.py": STEPS_ALONE, "cosine.py": STEPS_ALONE})
     assert audit.entries == ()
     (note,) = audit.not_judged
     assert note == "pretrain.py: it takes a step of an optimizer in line 8; its backward pass was not found"
