@@ -38,6 +38,17 @@ def absent(live: Live, may_run: Callable[[Module, ast.AST], bool]) -> tuple[str,
     return tuple(found)
 
 
+def imported_from_above(live: Live, above: frozenset[str]) -> str:
+    """The first module that what is read imports from the folders `above` those that are audited; "" where there is none."""
+    for module in live.read.values() if above else ():
+        for level, name, _ in module.imports:
+            here = module.path.count("/") + 1 - level  # folders that are left
+            ours = name.partition(".")[0] in above if not level else here < live.modules.depth
+            if ours and live.modules.find(name, level, module.path) is None:
+                return "." * level + name
+    return ""
+
+
 def _imported(node: ast.Import | ast.ImportFrom) -> list[tuple[int, str]]:
     """Level and name of each module."""
     if isinstance(node, ast.Import):

@@ -88,7 +88,7 @@ class TrainerArguments:
             return value
         default = self._default(source, name, place)
         if default.known and not self._too_new(name):
-            default = replace(default, note=f"{default.note}; no script of the repository passes `--{name}`")
+            default = replace(default, note=f"{default.note}; {self._not_passed(name)}")
         return default
 
     def _launched(self, name: str, source: Source) -> Value | None:
@@ -116,6 +116,15 @@ class TrainerArguments:
             False, place=place,
             note=f"{len(given)} of {len(launches)} launch scripts pass `--{name}` ({shown})",
         )  # fmt: skip
+
+    def _not_passed(self, name: str) -> str:
+        """What is known of the commands that start the script, none of which passes the argument."""
+        number = len({launch.place for launch in self._setup.launches if not _only_uses(launch)})
+        if not number:
+            return "no command that starts the script was found"
+        if number == 1:
+            return f"the one command found that starts it does not pass `--{name}`"
+        return f"none of the {number} commands found that start it passes `--{name}`"
 
     def _too_new(self, name: str) -> bool:
         """Is it an argument that the transformers of the project does not have?"""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from ptopt.audit.absent import imported_from_above
 from ptopt.audit.advice import gaps, too_new
 from ptopt.audit.classnames import names_in_texts
 from ptopt.audit.commands import Commands
@@ -18,6 +20,7 @@ from ptopt.audit.entries import (
     Start,
     candidates,
     left_to_options,
+    lone_step,
     main_line,
     may_train,
     only_uses,
@@ -28,7 +31,7 @@ from ptopt.audit.evaluate import Evaluator
 from ptopt.audit.launches import Launch, launches, of_script
 from ptopt.audit.live import Live
 from ptopt.audit.measures import TOO_MUCH_WORK, measures_of
-from ptopt.audit.modules import Modules
+from ptopt.audit.modules import Module, Modules
 from ptopt.audit.nearest import NearestFacts
 from ptopt.audit.obstacles import obstacles
 from ptopt.audit.options import Options
@@ -57,6 +60,7 @@ ENTRY_WORK = 6_000_000  # visited nodes, of one script
 _MOST_COMMANDS = 8  # of one script, that are tried each by itself
 AUDIT_WORK = 60_000_000  # of all scripts
 _LISTED = 12
+_NAMED = 3  # scripts and modules in a sentence
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,9 @@ class Scripts:
     files: int  # Python files of the repository
     entries: tuple[EntryPoint, ...]
     lost: tuple[str, ...]  # what could not be followed, in words
+    outside: tuple[
+        str, ...
+    ] = ()  # of a folder: those that import modules from outside it, and train nothing that was seen
 
     def paths(self) -> frozenset[str]:
         """The scripts, and where their training stands."""
@@ -74,20 +81,36 @@ class Scripts:
 
 
 def training_scripts(
-    files: Mapping[str, bytes], facts: ProjectFacts, scripts: frozenset[str] = frozenset()
-) -> Scripts:
+    files: Mapping[str, bytes], facts: ProjectFacts, scripts: frozenset[str] = frozenset(),
+    above: frozenset[str] = frozenset(),
+) -> Scripts:  # fmt: skip
     """The scripts that train, with their measures.
 
-    `files`: Python files, notebooks and shell scripts by path. `scripts`: files that are started by a console script.
+    `files`: Python files, notebooks and shell scripts by path. `scripts`: files that are started by a console script. `above`: the modules in the folders above these files.
     """
     python = {path: data for path, data in files.items() if path.endswith(PYTHON)}
     nearest = NearestFacts(facts, files)
     with no_cycle_collection():
         started = launches(files)
         texts = functools.partial(names_in_texts, files, started)
-        entries, lost = entry_points(python, started, read_all(files), nearest, scripts, texts)
+        outside: dict[str, str] = {}
+        entries, lost = entry_points(
+            python, started, read_all(files), nearest, scripts, texts, above, outside
+        )
         entries = documented(entries, files, started, scripts)
-    return Scripts(len(python), entries, tuple(lost))
+    lost += [_from_outside(outside)] if outside else []
+    return Scripts(len(python), entries, tuple(lost), tuple(outside))
+
+
+def _from_outside(scripts: Mapping[str, str]) -> str:
+    """`scripts`: each with a module that it imports."""
+    more = f" and {len(scripts) - _NAMED} more" if len(scripts) > _NAMED else ""
+    modules = ", ".join(f"`{name}`" for name in list(dict.fromkeys(scripts.values()))[:_NAMED])
+    one = len(scripts) == 1
+    return (
+        f"{', '.join([*scripts][:_NAMED])}{more}: {'it imports' if one else 'they import'} modules from outside the folder ({modules}), "
+        f"which were not read; whether {'it trains' if one else 'they train'} was not seen"
+    )
 
 
 def audit(name: str, scripts: Scripts, facts: ProjectFacts, review: Review, sure: float) -> Audit:
@@ -119,6 +142,7 @@ def audit(name: str, scripts: Scripts, facts: ProjectFacts, review: Review, sure
         plan=plan(missing, found, (f for f in review.findings if is_in_table(f, entries))),
         notes=(*how_to_read(missing), *too_new(entries, facts)),
         not_judged=(*scripts.lost, *_unknown(entries)),
+        outside=scripts.outside,
         not_reviewed=review.not_reviewed,
     )
 
@@ -143,8 +167,13 @@ def entry_points(
     facts: NearestFacts,
     scripts: frozenset[str],
     texts: Callable[[], frozenset[str]] | None = None,
+    above: frozenset[str] = frozenset(),
+    outside: dict[str, str] | None = None,
 ) -> tuple[tuple[EntryPoint, ...], list[str]]:
-    """The scripts that train, with their measures; and what could not be followed, in words. `texts`: see `Modules`."""
+    """The scripts that train, with their measures; and what could not be followed, in words. `texts`: see `Modules`.
+
+    `outside` is given the other scripts that import a module of the folders above, each with its name.
+    """
     modules = Modules(files, facts.root, texts)
     summaries = Summaries(modules)
     entries: list[EntryPoint] = []
@@ -180,6 +209,10 @@ def entry_points(
                         missed.append(f"{path}: it trains where an option says so, and not by the {option}")
                 elif start is None and (reason := may_train(live)):
                     missed.append(f"{path}: {reason}")
+                elif start is None and outside is not None and (name := imported_from_above(live, above)):
+                    outside[path] = name
+                elif start is None and (step := lone_step(live, by_default)) is not None:
+                    lost.append(_without_backward(path, *step))
                 if start is None or only_uses(live, start):
                     pass
                 elif start[0] == "PyTorch" and fits_tensors(live):
@@ -220,6 +253,12 @@ def _by_commands(
         if start is not None:
             found.append((command, start))
     return (found[0][1] if found else None), tuple(command for command, _ in found)
+
+
+def _without_backward(path: str, module: Module, step: ast.Call) -> str:
+    line = module.file.head_line(step.lineno)
+    at = f"in line {line}" if module.path == path else f"at {module.path}:{line}"
+    return f"{path}: it takes a step of an optimizer {at}; its backward pass was not found"
 
 
 def _without_bare(entries: list[EntryPoint], started: Mapping[str, list[Launch]]) -> list[EntryPoint]:

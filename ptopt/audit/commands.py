@@ -175,7 +175,7 @@ def _parsed(text: str | bool | None, option: Option) -> object:
     if text is None or _PLACEHOLDER.match(text):
         return None
     default = option.default.value if isinstance(option.default, ast.Constant) else None
-    is_field = not option.shown.startswith("`-")
+    is_field = not option.shown.startswith("`-") or option.kind == "typed"
     lowered = text.lower()
     if _BOOLEAN.search(option.type) or isinstance(default, bool) or is_field:
         if lowered in _TRUE or lowered in _FALSE:

@@ -31,6 +31,19 @@ def composed(files: Mapping[str, Document], script: Module) -> list[Part] | None
     return parts
 
 
+def chosen(path: str, document: Document) -> Iterator[str]:
+    """Where the files may lie that the `defaults` of a file choose: below its folder, or below one above it."""
+    folder = posixpath.dirname(path)
+    for group, name in _defaults(document):
+        base = folder
+        while name != "_self_":
+            inner = posixpath.normpath(posixpath.join(base, group.strip("/"), name))
+            yield from (inner, f"{inner}.yaml", f"{inner}.yml")
+            if not base:
+                break
+            base = posixpath.dirname(base)
+
+
 def _primary(files: Mapping[str, Document], script: Module) -> tuple[str, str] | None:
     """The folder of the configurations and the primary one, of `@hydra.main(config_path=..., config_name=...)`."""
     for function in script.file.index.of_type(*FUNCTIONS):

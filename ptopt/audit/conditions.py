@@ -31,6 +31,8 @@ ENVIRONMENT = re.compile(
 _REMEMBERED = 20_000  # pieces of code, most of which stand in many conditions
 _RARE = re.compile(r"OutOfMemory|RuntimeError|MemoryError|KeyboardInterrupt|Timeout|Connection")
 _NAME = re.compile(r"`([^\W\d]\w*)`")
+_EXPRESSION = re.compile(r"`[^`]+`")
+_PREPARED = re.compile(r"exists|isfile|isdir|cache", re.I)
 _FIRST_PROCESS = re.compile(
     r"\brank\b\s*(==|in|<=)|\bnot\s+\w*\.?rank\b|_rank\s*(==|in|<=)|get_rank\(\)\s*==|is_(local_)?(main|master|world)\w*|"
     r"\bgpu(_?id)?\s*==\s*0\b|is_rank_?(zero|0)|is_global_zero|main_process|master_process|is_first_rank|rank_zero",
@@ -161,6 +163,20 @@ class Conditions(ABC):
         ways = tuple(_passes(guards, _chosen(tests, at))[0] for at in range(len(first.choices)))
         return replace(first, choices=ways, passed=())
 
+    def stays_before(self, node: ast.AST, module: Module) -> Value:
+        """Whether no guard before a node leaves its function; one that then loads what an earlier run prepared does not count."""
+        answer = Value(True, True)
+        for guard in _exits_before(node, module):
+            if _PREPARED.search(text_of(guard.test)):
+                continue
+            passes, _ = _passes([guard], lambda test: self.truth_of(test, module).truth)
+            if passes is False:
+                return Value(True, False)
+            if passes is None and answer.known:
+                value = self.truth_of(guard.test, module)
+                answer = self._as_asked(value, guard.test, not _leaves(guard.body), module)
+        return answer
+
     def _as_asked(self, value: Value, test: ast.expr, wanted: bool, module: Module) -> Value:
         """The value of an open condition; its note says `not` where the node runs if the noted expression is false."""
         inner, negative = test, not wanted
@@ -171,9 +187,10 @@ class Conditions(ABC):
         if noted is not None and not re.search(rf"\b{re.escape(noted[1])}\b", text) and len(text) < LONGEST:
             # A name of another line says nothing beside this condition.
             return replace(value, note=f"not `{text}`" if negative else f"`{text}`")
-        if not negative or isinstance(inner, ast.BoolOp) or value.note != f"`{text}`":
+        if not negative or not _EXPRESSION.fullmatch(value.note):
             return value
-        return replace(value, note=f"not {value.note}")
+        # The other way: what is noted may be a part of the condition, or what a name in it holds.
+        return replace(value, note=f"not `{text if len(text) <= LONGEST else text[:LONGEST] + '…'}`")
 
     def runs(self, node: ast.AST, module: Module, depth: int = 0) -> Value:
         """Whether a node runs by default, by the conditions around it and around the calls that lead to it."""

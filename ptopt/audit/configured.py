@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from ptopt.audit.composed import Part
+from ptopt.audit.composed import Part, chosen
 from ptopt.audit.values import Place
 from ptopt.configs.reading import MAX_BYTES, read_config
 from ptopt.configs.values import Document, Node, Plain, Scalar
@@ -127,6 +127,20 @@ class Configured:
         found = [s for s in self._by_key.get(keys[-1], []) if s.keys[-2:] == keys[-2:]]
         return found if found or keys[-2] in self._parts else None
 
+    def exactly(self, path: tuple[str, ...]) -> list[Setting]:
+        """The setting of the composed configuration at `path`, as in `keys_below`."""
+        if self._composed is None or len(path) < 2 or not _WHOLE.match(path[0]):
+            return []
+        return [s for s in self._by_key.get(path[-1], []) if s.keys == path[1:]]
+
+    def keys_below(self, path: tuple[str, ...]) -> tuple[str, ...]:
+        """The keys of a part of the composed configuration, `path` from its root without the name of that; none where it has no such part."""
+        if self._composed is None or len(path) < 2 or not _WHOLE.match(path[0]):
+            return ()
+        above = path[1:]
+        found = [s.keys for s in self._all if s.keys[: len(above)] == above and len(s.keys) > len(above)]
+        return tuple(dict.fromkeys(keys[len(above)] for keys in found))
+
     @cached_property
     def _parts(self) -> frozenset[str]:
         return frozenset(key for settings in self._by_key.values() for s in settings for key in s.keys[-2:-1])
@@ -188,7 +202,22 @@ def read_all(files: Mapping[str, bytes]) -> dict[str, Document]:
             found[path] = document
         if len(found) >= MOST_FILES:
             break
-    return found
+    return found | _chosen(files, found)
+
+
+def _chosen(files: Mapping[str, bytes], found: Mapping[str, Document]) -> dict[str, Document]:
+    """The other files that lists of defaults choose: small ones, such as that of a data set, need not look like settings of a training."""
+    more: dict[str, Document] = {}
+    waiting = list(found.items())
+    while waiting and len(more) < MOST_FILES:
+        for path in chosen(*waiting.pop()):
+            if path in found or path in more or not path.endswith(SUFFIXES) or path not in files:
+                continue
+            document = read_config(path, files[path]) if len(files[path]) <= MAX_BYTES else None
+            if isinstance(document, Document):
+                more[path] = document
+                waiting.append((path, document))
+    return more
 
 
 def _is_under(setting: Setting, keys: tuple[str, ...]) -> bool:

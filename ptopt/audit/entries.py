@@ -218,6 +218,24 @@ def _reached_starts(live: Live) -> list[Start]:
     ]
 
 
+def lone_step(live: Live, evaluator: Evaluator) -> tuple[Module, ast.Call] | None:
+    """A step of an optimizer that the script takes, where no code of the repository has a backward pass: a package runs that."""
+    name = live.start.path.rpartition("/")[2].lower()  # others show what a schedule does to a rate
+    if not _TRAINING_NAME.search(name) or _is_named_for_use(live.start.path):
+        return None
+    if "torch" not in live.packages() or any(live.calls_of(_BACKWARD)):
+        return None
+    for module, call in live.calls_of(frozenset({"step"})):
+        if (
+            isinstance(call.func, ast.Attribute)
+            and "optim" in text_of(call.func.value).lower()
+            and evaluator.runs(call, module).truth is not False
+            and _is_reached(live, module.file.index.function_of(call), module, set())
+        ):
+            return module, call
+    return None
+
+
 def _infers(module: Module, call: ast.Call) -> bool:
     """Does a function around the call record no graph? Then it steers what it makes by the gradient of an input."""
     function = module.file.index.function_of(call)
@@ -392,11 +410,14 @@ def _class_framework(live: Live, module: Module, cls: ast.expr, depth: int) -> s
         )
     if found is not None and isinstance(found[1], FUNCTIONS) and depth <= 4:
         return _made_by(live, found[0], found[1], depth + 1)
-    if found is not None or not name:
+    if found is not None or depth > 4:
         return ""
     root = name.partition(".")[0]
-    origin = module.imported.get(root) or _star(live, module, root)
-    if origin is None or origin[0]:
+    origin = (module.imported.get(root) or _star(live, module, root)) if name else None
+    if origin is None:
+        ways = _classes_held(module, cls)
+        return next((f for way in ways if (f := _class_framework(live, module, way, depth + 1))), "")
+    if origin[0]:
         return ""
     package = origin[1].partition(".")[0]
     last = name.rpartition(".")[2] if "." in name or not origin[2] else origin[2]
@@ -442,6 +463,21 @@ def _made_before(module: Module, call: ast.Call | None, receiver: ast.expr) -> a
     while isinstance(root, ast.Attribute):
         root = root.value
     return _bound_call(module, root) if isinstance(root, ast.Name) and root.id == receiver.id else None
+
+
+def _classes_held(module: Module, cls: ast.expr) -> list[ast.expr]:
+    """What an expression, of which a class is expected, may come to: `trainer_cls = Cached if cached else Trainer`."""
+    if isinstance(cls, ast.IfExp):
+        return [cls.body, cls.orelse]
+    if isinstance(cls, ast.Dict):
+        return cls.values
+    if isinstance(cls, ast.Subscript):  # `TRAINERS[kind]`
+        return [cls.value] if isinstance(cls.value, (ast.Name, ast.Dict)) else []
+    if not isinstance(cls, ast.Name):
+        return []
+    scope = module.file.index.function_of(cls)
+    found = module.file.bindings.of(scope, cls.id) or module.file.bindings.of(None, cls.id)
+    return [b.value for b in found if b.kind == "assign" and b.value is not None]
 
 
 def _annotation(module: Module, receiver: ast.expr) -> ast.expr | None:

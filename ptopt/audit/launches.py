@@ -27,12 +27,15 @@ _NO_VALUE = re.compile(
     r"\$(@|\*|\{[@*]\}|\{\w+[\[@])|[|&;>]|\d>|2>&1"
 )  # the rest of a command line, and what follows it
 _COMMAND = re.compile(
-    r"\s*(\$ )?([A-Z_]+=\S+ )*((python3?|torchrun|accelerate launch|deepspeed)\s|((ba|z)?sh\s+|\./)\S+\.(sh|bash)\b)"
+    r"\s*(\$ )?([A-Z_][A-Z_0-9]*=\S+ )*"
+    r"((python3?(\.\d+)?|torchrun|accelerate launch|deepspeed|horovodrun|mpirun|nohup|srun|(colossalai|uv|poetry|pdm|pipenv) run)\s|"
+    r"((ba|z)?sh\s+|\./)\S+\.(sh|bash)\b)"
 )
 # In a sentence, with an option: without one it may be a name and not how the training is started.
 _IN_SENTENCE = re.compile(
     r"(`{1,2})\s*((?:[A-Z_]+=\S+ )*(?:python3?|torchrun|accelerate launch|deepspeed)\s[^`]*\s--?[A-Za-z][^`]*)\1"
 )
+_MAY_START = re.compile(r"\.(py|sh)|\s(-m|--module)\s")
 _PASSED_ON = ("$@", "$*", "${@}", "${*}")  # what a shell script was given
 _VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)(?:\[[@*]\])?\}|\$([A-Za-z_]\w*)")
 _WHOLE_LIST = re.compile(r"\"(\$\{\w+\[[@*]\]\})\"")  # its parts, and not one text
@@ -54,7 +57,14 @@ _EVALUATES = re.compile(r"^(do_)?(eval|evaluate|evaluation|test|inference|infer|
 _MODE_EVALUATES = re.compile(rf"{_EVALUATES.pattern}|^valid(ate|ation)?$")
 _MODE = ("mode", "phase", "stage", "split", "task")
 _NO = ("false", "no", "0")
-_LAUNCHERS = ("torch.", "accelerate.", "deepspeed", "colossalai")
+# Modules that start the script that follows them: launchers, debuggers, profilers.
+_LAUNCHERS = re.compile(
+    r"(torch|torchelastic|accelerate|deepspeed|colossalai|horovod|bagua|intel_extension_for_pytorch)(\.|$)|"
+    r"(c?[pP]rofile|pdb|ipdb|debugpy|trace|coverage|scalene|kernprof|viztracer|memory_profiler)$"
+)
+_MODULE = ("-m", "--module")  # of python, torchrun, `accelerate launch`, deepspeed
+_MODULE_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$")
+_FILE_NAME = re.compile(r"\.(py|sh|ya?ml|json|toml|cfg|conf|ini|txt)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +206,7 @@ def _of_script(path: str, text: str, page: bool = False) -> list[tuple[str, Laun
             variables[assigned["name"]] = f"{before} {_expanded(value, variables)}".strip()
             continue
         line = _expanded(line, variables)
-        if (".py" not in line and " -m " not in line and ".sh" not in line) or len(line) > _LINE:
+        if not _MAY_START.search(line) or len(line) > _LINE:
             continue
         if page:
             line = _OPTIONAL.sub(" ", line)
@@ -233,9 +243,22 @@ def _started(tokens: list[str]) -> tuple[int | None, str]:
             word.startswith("./") or tokens[i - 1 : i] in (["sh"], ["bash"], ["zsh"])
         ):
             return i, word
-        if word == "-m" and i + 1 < len(tokens) and not tokens[i + 1].startswith(_LAUNCHERS):
-            return i + 1, tokens[i + 1].replace(".", "/") + ".py"
+        if word in _MODULE and (at := _module(tokens, i + 1)) is not None:
+            return at, tokens[at].replace(".", "/") + ".py"
     return None, ""
+
+
+def _module(tokens: list[str], at: int) -> int | None:
+    """Where the module is that `-m` asks for: next to it, or behind more options of a launcher, whose `-m` is a switch."""
+    if at < len(tokens) and _MODULE_NAME.match(tokens[at]):
+        return None if _LAUNCHERS.match(tokens[at]) else at
+    if at >= len(tokens) or not tokens[at].startswith("-"):
+        return None
+    for i in range(at, len(tokens)):
+        word = tokens[i]
+        if "." in word and _MODULE_NAME.match(word) and not _FILE_NAME.search(word):
+            return i
+    return None
 
 
 def _logical_lines(text: str) -> list[tuple[int, int, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import posixpath
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
@@ -212,6 +213,12 @@ class Modules:
         ]
         one = len(candidates) == 1 and (len(parts) > 1 or self._extends_path)
         return candidates[0] if one else None
+
+    @cached_property
+    def depth(self) -> int:
+        """How many folders all files lie in."""
+        folders = [path.split("/")[:-1] for path in self.files]
+        return len(posixpath.commonprefix(folders)) if folders else 0
 
     @cached_property
     def _extends_path(self) -> bool:

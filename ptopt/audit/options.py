@@ -33,7 +33,9 @@ class Option:
     default: ast.expr | None
     path: str
     line: int
-    kind: str  # "default" | "assigned" | "stated" (`set_defaults`)
+    kind: (
+        str  # "default" | "assigned" | "stated" (`set_defaults`) | "typed" (a field of a class of a package)
+    )
     alone: object = True  # what it holds where a command gives it without a value
     type: str = ""  # of a parser: "int", "str2bool"
     takes: bool = True  # a value, on a command line

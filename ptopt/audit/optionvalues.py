@@ -9,14 +9,15 @@ from dataclasses import replace
 
 from ptopt.audit.commands import Commands
 from ptopt.audit.conditions import LONGEST, Conditions, of_environment
-from ptopt.audit.configured import Configured
+from ptopt.audit.configured import Configured, Setting
 from ptopt.audit.known import TRANSFORMERS, Value, agreed, keys_of, one_of
 from ptopt.audit.live import Live
-from ptopt.audit.modules import Module, text_of
+from ptopt.audit.modules import Module, dotted_name, text_of
 from ptopt.audit.options import Option, Options, holder_of
 from ptopt.audit.receivers import Receivers
 from ptopt.audit.values import Place
 
+_PARSERS = ("HfArgumentParser", "TrlParser")
 OF_LIBRARY = "default of transformers"
 _FIELD_OF = re.compile(r" of `([A-Z]\w*)`$")
 
@@ -33,6 +34,13 @@ def _as_written(module: Module, expr: ast.AST) -> Value:
     return Value(
         False, note=f"`{short}`".replace("``", "`"), place=_place(module, expr), environment=of_environment(text)
     )  # fmt: skip
+
+
+def _path_to(expr: ast.expr, name: str) -> tuple[str, ...]:
+    """("config", "data", "wrap") of `self.config.data.wrap`, and of `config.data.get("wrap")`."""
+    holder = expr.func if isinstance(expr, ast.Call) else expr
+    names = dotted_name(holder.value) if isinstance(holder, (ast.Attribute, ast.Subscript)) else ""
+    return (*names.removeprefix("self.").split("."), name)
 
 
 class OptionValues(Conditions):
@@ -67,13 +75,15 @@ class OptionValues(Conditions):
         if filed is not None:
             return filed
         if not options:
-            settings = [] if self._configured is None else self._configured.of(keys_of(expr, name))
+            settings = self._settings(expr, name)
             if not settings and name in TRANSFORMERS and "transformers" in self.live.packages():
                 note = f"{OF_LIBRARY} for `{name}`"
-                return Value(True, TRANSFORMERS[name], note, self.place(module, expr))
-            filed = self._of_run(keys_of(expr, name)) or agreed(settings)
+                default = Value(True, TRANSFORMERS[name], note, self.place(module, expr))
+                return self._typed(name, default, module) or default
+            filed = self._of_run(keys_of(expr, name)) or agreed(settings) or self._part(expr, name, module)
             if filed is None:
-                return self._unknown(expr, module)
+                unknown = self._unknown(expr, module)
+                return self._typed(name, unknown, module) or unknown
             if self._options.of_any_key and self._commands is not None:
                 taken = Option(name, f"`--{name}`", None, module.path, 0, "default")
                 filed = self._commands.of(taken, filed, keys_of(expr, name)) or filed
@@ -122,6 +132,23 @@ class OptionValues(Conditions):
         if self._commands is None or self._configured is None or self._configured.is_composed:
             return None
         return self._commands.filed(keys)
+
+    def _settings(self, expr: ast.expr, name: str) -> list[Setting]:
+        if self._configured is None:
+            return []
+        return self._configured.exactly(_path_to(expr, name)) or self._configured.of(keys_of(expr, name))
+
+    def _part(self, expr: ast.expr, name: str, module: Module) -> Value | None:
+        """The keys of a part of the composed configuration, for `if config.get("wandb")`; None where it has no such part."""
+        keys = () if self._configured is None else self._configured.keys_below(_path_to(expr, name))
+        return Value(True, keys, "", self.place(module, expr)) if keys else None
+
+    def _typed(self, name: str, default: Value, module: Module) -> Value | None:
+        """What commands give a field of a class of a package, which a parser of transformers or TRL fills; None where none gives it."""
+        if self._commands is None or not any(self.live.calls_spelled(parser) for parser in _PARSERS):
+            return None
+        option = Option(name, f"`--{name}`", None, module.path, 1, "typed")
+        return self._commands.of(option, default, (name,))
 
     def _is_changed(self, change: Option, after: Value, depth: int) -> bool:
         """Does the assignment run: by its conditions, or because `if given("amp"): config.AMP = args.amp` asks for what is given?"""

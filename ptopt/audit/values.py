@@ -227,6 +227,9 @@ class Audit:
     plan: tuple[Phase, ...]
     notes: tuple[str, ...] = ()  # how the ranges relate
     not_judged: tuple[str, ...] = ()
+    outside: tuple[
+        str, ...
+    ] = ()  # scripts of a folder that import from outside it, and of which no training was seen
     not_reviewed: tuple[NotReviewed, ...] = ()
     model: ModelReading | None = None  # None: the static audit alone
     cells: Mapping[str, Mapping[int, tuple[int, int]]] = field(

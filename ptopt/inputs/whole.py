@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from ptopt.findings import NotReviewed
@@ -17,16 +18,18 @@ from ptopt.project.surroundings import is_requirements
 
 _ALSO_READ = (".sh", ".yaml", ".yml", ".json", ".md")
 _LARGEST = 256_000  # bytes of these: a configuration that people write has a few thousand
+_MOST_ABOVE = 1000  # entries of a folder above
 MOST_BYTES = 200_000_000  # of all files together
 
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """Files by path from the root; those that were not read are named."""
+    """Files by path from the root; those that were not read are named. `above`: the modules and packages in the folders above it."""
 
     name: str
     files: dict[str, bytes]
     not_read: tuple[NotReviewed, ...] = ()
+    above: frozenset[str] = frozenset()
 
 
 def is_read(path: str) -> bool:
@@ -75,4 +78,38 @@ def whole_folder(path: Path, root: Path, *, wants: Callable[[str], bool]) -> Fol
             else:
                 left -= len(data)
                 files[name] = data
-    return Folder(os.path.basename(start.rstrip(os.sep)) or "repository", files, tuple(lost))
+    name = os.path.basename(start.rstrip(os.sep)) or "repository"
+    return Folder(name, files, tuple(lost), _above(start, top))
+
+
+def _above(start: str, top: str) -> frozenset[str]:
+    """The first names of what code in a folder may import from the rest of its repository; none of the repository itself."""
+    found: set[str] = set()
+    folder = start
+    while folder.startswith(top):
+        found.add(os.path.basename(folder))
+        folder = os.path.dirname(folder)
+        for place in (folder, os.path.join(folder, "src")):
+            found.update(_modules(place))
+    return frozenset(found - {os.path.basename(start)})
+
+
+def _modules(folder: str) -> Iterator[str]:
+    """The modules in a folder, and the folders in it that hold Python files."""
+    try:
+        entries = list(islice(os.scandir(folder), _MOST_ABOVE))
+    except OSError:
+        return
+    for entry in entries:
+        if entry.is_dir(follow_symlinks=False):
+            if not entry.name.startswith(".") and any(name.endswith(".py") for name in _names(entry.path)):
+                yield entry.name
+        elif entry.name.endswith(".py"):
+            yield entry.name.removesuffix(".py")
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return [entry.name for entry in islice(os.scandir(folder), _MOST_ABOVE)]
+    except OSError:
+        return []

@@ -171,9 +171,50 @@ def test_an_option_for_micro_batches_that_the_loop_counts_by_itself(audited: Aud
 
 
 def test_an_option_that_no_script_passes_is_not_set(audited: Auditor) -> None:
-    files = {"train.py": TRAINER, "run.sh": "python train.py --do_train True\n"}
-    assert "no script of the repository passes `--torch_compile`" in row(audited, files, "compile").detail
+    files = {
+        "train.py": TRAINER,
+        "run.sh": "python train.py --do_train True\n",
+        "other.sh": "python other.py --torch_compile True\n",
+    }
+    said = "the one command found that starts it does not pass `--torch_compile`"
+    assert said in row(audited, files, "compile").detail
+    files["run.sh"] += "python train.py --do_train True --tf32 True\n"
+    said = "none of the 2 commands found that start it passes `--torch_compile`"
+    assert said in row(audited, files, "compile").detail
     assert "the command line sets" not in str(audited(files).entries)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "python -m",
+        "python3.11 -m",
+        "torchrun --nproc_per_node 4 -m",
+        "torchrun --nproc_per_node 4 --module",
+        "torchrun -m --nproc_per_node 4",
+        "accelerate launch -m",
+        "accelerate launch --module --config_file fsdp.yaml",
+        "deepspeed --include localhost:0,1 --module",
+        "deepspeed --module --master_addr 10.0.0.1",
+        "python -m torch.distributed.run --nproc_per_node 4 -m",
+        "python -m torch.distributed.launch --use_env --module",
+        "python -m accelerate.commands.launch --module",
+        "python -m deepspeed.launcher.runner --module",
+        "NCCL_P2P_DISABLE=1 python -m debugpy --listen 5678 -m",
+        "srun -N 1 uv run python -m",
+    ],
+)
+@pytest.mark.parametrize("page", [True, False])
+def test_a_command_that_starts_a_module(command: str, page: bool) -> None:
+    text = f"{command} package.train --bf16 \\\n  --data a.json\n"
+    files = {"README.md": f"```\n{text}```\n".encode()} if page else {"run.sh": text.encode()}
+    (launch,) = launches(files)["train.py"]
+    assert (launch.script, dict(launch.options)) == ("package/train.py", {"bf16": True, "data": "a.json"})
+
+
+def test_a_debugger_starts_the_script_behind_it() -> None:
+    (launch,) = launches({"run.sh": b"python -m debugpy --listen 5678 train.py --amp\n"})["train.py"]
+    assert dict(launch.options) == {"amp": True}
 
 
 def test_a_script_that_only_generates_is_no_training_run(audited: Auditor) -> None:

@@ -341,3 +341,52 @@ def test_the_main_function_of_sacred_is_a_script(audited: Auditor) -> None:
     (entry,) = audited({"run.py": code}).entries
     assert (entry.path, entry.framework, entry.line) == ("run.py", "PyTorch", 8)
     assert not audited({"run.py": code.replace("@ex.automain", "@ex.capture")}).entries
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        "cls = CachedTrainer if args.cached else Trainer\n    trainer = cls(model, args)",
+        "cls = Trainer\n    if args.cached:\n        cls = CachedTrainer\n    trainer = cls(model, args)",
+        "cls = KINDS[args.kind]\n    trainer = cls(model, args)",
+        "trainer = KINDS[args.kind](model, args)",
+    ],
+)
+def test_the_class_of_a_trainer_may_be_chosen_before_it_is_made(audited: Auditor, chosen: str) -> None:
+    code = f"""
+from transformers import Trainer
+
+class CachedTrainer(Trainer):
+    pass
+
+KINDS = {{"plain": Trainer, "cached": CachedTrainer}}
+
+def main():
+    {chosen}
+    trainer.train()
+
+if __name__ == "__main__":
+    main()
+"""
+    assert [entry.framework for entry in audited({"train.py": code}).entries] == ["transformers"]
+
+
+STEPS_ALONE = """
+import torch
+from megatron.core.pipeline_parallel import get_forward_backward_func
+
+def main():
+    for batch in loader:
+        get_forward_backward_func()(forward_step, data_iterator=iter(batch), model=model)
+        optimizer.step()
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def test_a_script_whose_backward_pass_a_package_runs_is_named(audited: Auditor) -> None:
+    audit = audited({"pretrain.py": STEPS_ALONE, "test_model.py": STEPS_ALONE, "cosine.py": STEPS_ALONE})
+    assert audit.entries == ()
+    (note,) = audit.not_judged
+    assert note == "pretrain.py: it takes a step of an optimizer in line 8; its backward pass was not found"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -68,3 +69,40 @@ def test_a_link_out_of_the_folder_is_not_followed(
     document = json.loads(run("audit", repository, "--format", "json").stdout)
     assert "linked.py" not in [entry["path"] for entry in document["entry_points"]]
     assert "linked.py" in [item["path"] for item in document["not_reviewed"]]
+
+
+USES_THE_PACKAGE = """
+from package.training import Trainer
+
+if __name__ == "__main__":
+    Trainer().train()
+"""
+BESIDE = """
+from ..training import Trainer
+
+if __name__ == "__main__":
+    Trainer().train()
+"""
+
+
+@pytest.mark.parametrize("code", [USES_THE_PACKAGE, BESIDE])
+@pytest.mark.parametrize("source", ["", "src/"])
+def test_scripts_of_a_folder_that_import_from_outside_it(tmp_path: Path, code: str, source: str) -> None:
+    drivers = tmp_path / source / "package" / "drivers"
+    drivers.mkdir(parents=True)
+    (drivers / "fit.py").write_text(code)
+    (drivers / "show.py").write_text("import torch\n\nif __name__ == '__main__':\n    print(torch.ones(1))\n")
+    (tmp_path / source / "package" / "training.py").write_text(
+        "import transformers\n\nclass Trainer(transformers.Trainer):\n    pass\n"
+    )
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    said = " ".join(run("audit", drivers).stdout.split())
+    assert (
+        "2 Python files, but 1 script imports modules of the repository that lie outside this folder" in said
+    )
+    assert "Of a library" not in said
+    document = json.loads(run("audit", drivers, "--format", "json").stdout)
+    (note,) = document["not_judged"]
+    assert note.startswith(f"{source}package/drivers/fit.py: it imports modules from outside the folder")
+    whole = json.loads(run("audit", tmp_path, "--format", "json").stdout)
+    assert [entry["path"] for entry in whole["entry_points"]] == [f"{source}package/drivers/fit.py"]

@@ -248,17 +248,25 @@ def _pretrained(setup: Setup) -> Iterator[Candidate]:
             continue
         given = setup.keyword(call, "attn_implementation") or setup.keyword(call, "_attn_implementation")
         flash = setup.keyword(call, "use_flash_attention_2")
-        if given is not None:
-            value = _implementation(setup, module, given)
-            if value.value is not None or not value.known:
-                shown = f"`attn_implementation` is {value.value}" if value.known else "`attn_implementation`"
-                fused = value.mapped(lambda name: name in _FUSED_NAMES)
-                yield setup.site(module, call, shown, fused)
-                continue
+        value = _implementation(setup, module, given) if given is not None else _spread(setup, module, call)
+        if value is not None and (value.value is not None or not value.known):
+            shown = f"`attn_implementation` is {value.value}" if value.known else "`attn_implementation`"
+            fused = value.mapped(lambda name: name in _FUSED_NAMES)
+            yield setup.site(module, call, shown, fused)
+            continue
         if flash is not None and (value := setup.value(module, flash)).truth:
             yield setup.site(module, call, "`use_flash_attention_2`", value)
             continue
         yield Candidate(Value(False, note="transformers chooses"), setup.place(module, call), "")
+
+
+def _spread(setup: Setup, module: Module, call: ast.Call) -> Value | None:
+    """What `**options` says of the attention; None where it says nothing, or nothing that is known."""
+    absent = Value(True)
+    if not setup.unpacks(call):
+        return None
+    value = setup.unpacked(module, call, "attn_implementation", absent)
+    return None if value is absent else value
 
 
 def _of_diffusers(setup: Setup) -> Measure | None:

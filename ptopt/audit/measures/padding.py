@@ -10,7 +10,7 @@ from enum import Enum, auto
 from ptopt.audit.arguments import TrainerArguments
 from ptopt.audit.calling import callers
 from ptopt.audit.known import Value
-from ptopt.audit.modules import Module, text_of
+from ptopt.audit.modules import Module, dotted_name, text_of
 from ptopt.audit.setup import Setup, open_condition
 from ptopt.audit.values import Measure, Place, State
 from ptopt.source.index import FUNCTIONS, FunctionNode
@@ -34,6 +34,8 @@ _KEYWORDS = frozenset({*_PADDING, "collate_fn"})
 _OF_CLIP = ("clip.tokenize", "clip.clip.tokenize", "open_clip.tokenize")
 _LAYER = re.compile(r"Conv|Pool|Unfold|conv\dd|^nn\.|Linear|stft")
 ONE_LENGTH = "texts are brought to the one length that the text encoder of CLIP takes"
+# How texts are joined, which a batch of them is not: `sum(examples[k], [])`, `list(chain(*examples[k]))`.
+_JOINS = re.compile(r"\bsum\([^\n]*, \[\]\)|\bchain(\.from_iterable)?\(|\bconcatenate\(")
 _LISTED = 4  # places of a row
 _TEXT = re.compile(r"token|text|seq|len|mel|wav|audio|spec|input_ids|word|char", re.I)
 
@@ -57,7 +59,9 @@ def padding(setup: Setup) -> Measure:
         Place, str
     ] = {}  # places that may not run, each with the condition as `open_condition` has it
     keywords = _padding_keywords(setup)
-    packed = _with_those_that_run(setup, _packers(setup), keywords[_Batches.PACKED], doubted)
+    packed = _with_those_that_run(
+        setup, [*_packers(setup), *_cut_into_blocks(setup, doubted)], keywords[_Batches.PACKED], doubted
+    )
     if packed:
         return _decided(State.ON, "sequences are packed or grouped by length", packed, doubted)
     fixed = _with_those_that_run(setup, _filled_up(setup), keywords[_Batches.FIXED], doubted)
@@ -279,6 +283,36 @@ def _packers(setup: Setup) -> list[Place]:
         for module, call in setup.named(_PACKS)
         if setup.runs(module, call).truth is not False
     ]
+
+
+def _cut_into_blocks(setup: Setup, doubted: dict[Place, str]) -> list[Place]:
+    """`group_texts`, as the examples of transformers have it: functions that join tokenised texts and cut blocks of one length."""
+    found = []
+    for function, module in setup.live.functions.items():
+        if not module.says(_JOINS, function) or not module.once(_cuts, function):
+            continue
+        runs = setup.runs(module, function.body[0])
+        sites = [setup.evaluator.stays_before(node, other) for other, node in setup.live.sites.get(function)]
+        best = max(sites, key=lambda site: (site.truth is True, site.truth is None), default=runs)
+        doubt = next((value for value in (runs, best) if value.truth is None), None)
+        if runs.truth is False or best.truth is False:
+            continue
+        place = setup.place(module, function)
+        if doubt is not None:
+            doubted[place] = doubt.note
+        found.append(place)
+    return found
+
+
+def _cuts(module: Module, function: FunctionNode) -> bool:
+    """`[t[i : i + size] for i in range(0, total, size)]`"""
+    for call in module.file.calls.calls_in(function):
+        if dotted_name(call.func) != "range" or len(call.args) != 3:
+            continue
+        step = re.escape(text_of(call.args[2]))
+        if re.search(rf"\[(\w+)\s*:\s*\1 \+ {step}\]", "\n".join(map(text_of, function.body))):
+            return True
+    return False
 
 
 def _is_of_sequences(text: str) -> bool:

@@ -21,6 +21,8 @@ RECORDS_GRAPH = "an evaluation records the graph"
 _EVAL_NAME = re.compile(
     r"(^|_)(eval|evaluate|evaluation|valid|validate|validation|vali|val|test|predict|infer)(_|$|\d)", re.I
 )
+_LOGGER = re.compile(r"^(?!Dummy)\w+Logger$")
+_OF_LIGHTNING = re.compile(r"^(pytorch_)?lightning\.(\w+\.)*loggers\.")
 _OF_TENSORBOARD = frozenset({"tensorboard_logger", "tensorboardX", "tensorboard"})
 _MONITORS = {
     "wandb": "Weights & Biases", "tensorboard": "TensorBoard", "tensorboardX": "TensorBoard", "tensorboard_logger": "TensorBoard",
@@ -327,6 +329,13 @@ def monitoring(setup: Setup) -> Measure:
         if chosen:
             shown = ", ".join(str(t.value).rpartition(".")[2] for t in chosen)
             return Measure(key, title, State.ON, shown, tuple(t.place for t in chosen)[:4])
+        made = [
+            setup.site(module, call, f"`{qualified(module, call.func).rpartition('.')[2]}`")
+            for module, call in setup.named(_LOGGER)
+            if _OF_LIGHTNING.search(setup.qualified(module, call.func))
+        ]
+        if made:
+            return setup.decide(key, title, made, "")
         return Measure(key, title, State.OFF, "no logger is chosen by default", setup.where())
     uses = _uses_of_monitors(setup)
     names = sorted(

@@ -30,6 +30,9 @@ _OTHER_CODE = "the known figures are of other code; measure it"
 _NAMED = 4
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z`])")
 
+_OUTSIDE = (
+    "modules of the repository that lie outside this folder and were not read. Audit the whole repository"
+)
 _WHAT_COUNTS = (
     "A file counts that trains when it is started: its main block, or code at its top, leads to a backward pass or to the call "
     "of a trainer. Of a library, audit a project that trains with it"
@@ -57,6 +60,10 @@ def check_of(findings: Sequence[Weighed]) -> str:
 
 def outcome(audit: Audit) -> str:
     """One line: what was looked at, and what was found."""
+    if not audit.entries and audit.outside:
+        number = len(audit.outside)
+        said = f"{count(number, 'script')} import{'s' if number == 1 else ''}"
+        return f"No training script found in {count(audit.files, 'Python file')}, but {said} {_OUTSIDE}"
     if not audit.entries:
         return f"No training script found in {count(audit.files, 'Python file')}. {_WHAT_COUNTS}"
     levels = ", ".join(f"{number_of(audit, level)} {level}" for level in Level)

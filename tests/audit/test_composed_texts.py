@@ -1,0 +1,138 @@
+"""Lightning under Hydra: a logger that code makes for a part of the configuration, and texts that are cut into blocks or padded."""
+
+from __future__ import annotations
+
+import pytest
+
+from ptopt.audit.values import Measure, State
+from tests.audit.conftest import Auditor
+
+MAIN = """
+import hydra
+import lightning as L
+import data
+from transformers import AutoTokenizer
+
+@hydra.main(version_base=None, config_path="configs", config_name="config")
+def main(config):
+    logger = None
+    if config.get("wandb", None) is not None:
+        logger = L.pytorch.loggers.WandbLogger(**config.wandb)
+    tokenizer = AutoTokenizer.from_pretrained("gpt2")
+    loader = data.loader(data.prepared(tokenizer, wrap=config.data.wrap))
+    trainer: L.Trainer = hydra.utils.instantiate(config.trainer, logger=logger)
+    trainer.fit(data.Net(), loader)
+
+if __name__ == "__main__":
+    main()
+"""
+DATA = """
+import functools
+import itertools
+import os
+import lightning as L
+import torch
+
+class Net(L.LightningModule):
+    def training_step(self, batch, _):
+        return self.model(batch).loss
+
+def loader(texts):
+    return torch.utils.data.DataLoader(texts, batch_size=8)
+
+def group_texts(examples, block_size):
+    joined = list(itertools.chain(*examples["input_ids"]))
+    size = block_size - 2
+    blocks = []
+    for i in range(0, len(joined), size):
+        blocks.append(joined[i : i + size])
+    return {"input_ids": blocks}
+
+def prepared(tokenizer, wrap):
+    if os.path.exists("texts.dat"):
+        return torch.load("texts.dat")
+
+    def tokenize(example):
+        if wrap:
+            return tokenizer(example["text"])
+        else:
+            return tokenizer(example["text"], padding="max_length", max_length=512)
+
+    texts = load().map(tokenize)
+    if not wrap:
+        return texts
+    return texts.map(functools.partial(group_texts, block_size=512))
+"""
+CONFIG = """
+defaults:
+  - _self_
+  - /data: {data}
+
+trainer:
+  _target_: lightning.Trainer
+  precision: bf16
+{more}
+"""
+WANDB = "wandb:\n  project: texts"
+
+
+def row(audited: Auditor, key: str, wrap: str, more: str = WANDB) -> Measure:
+    files = {
+        "main.py": MAIN,
+        "data.py": DATA,
+        "configs/config.yaml": CONFIG.format(data="texts" if wrap else "other", more=more),
+        "configs/data/texts.yaml": f"name: texts\nwrap: {wrap or 'true'}\n",
+    }
+    (entry,) = audited(files).entries
+    return next(measure for measure in entry.measures if measure.key == key)
+
+
+@pytest.mark.parametrize(("more", "state"), [(WANDB, State.ON), ("seed: 1", State.OFF)])
+def test_a_part_of_the_configuration_asks_for_a_logger(audited: Auditor, more: str, state: State) -> None:
+    found = row(audited, "monitoring", "true", more)
+    assert (found.state, found.detail[:13]) == (state, "`WandbLogger`")
+
+
+@pytest.mark.parametrize(
+    ("wrap", "state", "says"),
+    [
+        ("true", State.ON, "packed or grouped"),
+        ("false", State.OFF, "padded to the maximum length (512 tokens)"),
+        ("", State.UNKNOWN, "packed or grouped by length, if `config.data.wrap`"),
+    ],
+)
+def test_the_file_that_a_list_of_defaults_chooses_decides_the_branch(
+    audited: Auditor, wrap: str, state: State, says: str
+) -> None:
+    found = row(audited, "padding", wrap)
+    assert (found.state, says in found.detail) == (state, True), found.detail
+
+
+PADS = """
+import torch
+
+def main(wrap, texts, tokenizer):
+    for text in texts:
+        {code}
+        loss = model(**batch)
+        loss.backward()
+        optimizer.step()
+
+if __name__ == "__main__":
+    main(read().wrap, read().texts, tokenizer)
+"""
+
+
+@pytest.mark.parametrize(
+    ("test", "noted"),
+    [
+        ("wrap", "if not `wrap`"),
+        ("wrap and texts", "if not `wrap and texts`"),
+        ("not wrap", "if `read().wrap`"),
+    ],
+)
+def test_a_condition_of_the_other_branch_is_turned_round(audited: Auditor, test: str, noted: str) -> None:
+    code = f"""batch = tokenizer(text) if {test} else tokenizer(text, padding="max_length")"""
+    (entry,) = audited({"train.py": PADS.format(code=code)}).entries
+    found = next(measure for measure in entry.measures if measure.key == "padding")
+    assert (found.state, found.detail.partition(", ")[2]) == (State.UNKNOWN, noted)
