@@ -207,10 +207,10 @@ def entry_points(
                     start, commands = _by_commands(live, commands, configured)
                     if start is None:
                         missed.append(f"{path}: it trains where an option says so, and not by the {option}")
-                elif start is None and (reason := may_train(live)):
-                    missed.append(f"{path}: {reason}")
                 elif start is None and outside is not None and (name := imported_from_above(live, above)):
                     outside[path] = name
+                elif start is None and (reason := may_train(live)):
+                    missed.append(f"{path}: {reason}")
                 elif start is None and (step := lone_step(live, by_default)) is not None:
                     lost.append(_without_backward(path, *step))
                 if start is None or only_uses(live, start):

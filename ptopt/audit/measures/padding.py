@@ -55,9 +55,7 @@ def padding(setup: Setup) -> Measure:
             f"`packing` is off{_note(value)}: batches are padded to their longest",
             _place(value),
         )
-    doubted: dict[
-        Place, str
-    ] = {}  # places that may not run, each with the condition as `open_condition` has it
+    doubted: dict[Place, str] = {}  # places that may not run, each with its `open_condition`
     keywords = _padding_keywords(setup)
     packed = _with_those_that_run(
         setup, [*_packers(setup), *_cut_into_blocks(setup, doubted)], keywords[_Batches.PACKED], doubted
@@ -154,7 +152,7 @@ def _with_those_that_run(
     setup: Setup, found: list[Place], keywords: list[tuple[Module, ast.keyword]], doubted: dict[Place, str]
 ) -> list[Place]:
     """The places with those of the keywords that may run, as many as are needed: whether they do is a costly question."""
-    sure = len(found)
+    sure = sum(place not in doubted for place in found)
     for module, keyword in keywords:
         if sure >= _LISTED:
             break
@@ -299,7 +297,7 @@ def _cut_into_blocks(setup: Setup, doubted: dict[Place, str]) -> list[Place]:
             continue
         place = setup.place(module, function)
         if doubt is not None:
-            doubted[place] = doubt.note
+            doubted[place] = open_condition(doubt)
         found.append(place)
     return found
 

@@ -161,11 +161,8 @@ class WorkersRemoved(Regression):
         Invalid(
             """
             def train_loader(dataset):
-                return DataLoader(
-                    dataset,
-                    # - num_workers=8,
-                    shuffle=True,  # !
-                )
+                # - return DataLoader(dataset, num_workers=8, shuffle=True)
+                return DataLoader(dataset, shuffle=True)  # !
 
 
             def val_loader(dataset):
