@@ -16,6 +16,7 @@ _ADVERSARY_WORDS = (  # one is in all of these
 )  # fmt: skip
 _DIFFUSION = frozenset({"diffusers", "k_diffusion", "guided_diffusion", "ldm"})
 _FEEDS_ALL = re.compile(r"^(?!.*[Dd]istributed)\w*DataParallel\w*$")
+_MOST_ASKED = 150  # functions, those that the script calls itself first: whether one runs takes its callers, and theirs
 # Of a library, and not its tokenizer.
 _LOADS = re.compile(r"^(transformers|diffusers|peft)\.(?!.*(Tokenizer|Processor|Config|Extractor|Scheduler))")
 
@@ -41,7 +42,7 @@ def signs_of(setup: Setup) -> frozenset[Sign]:
 
 
 def reached(setup: Setup) -> dict[Lines, bool | None]:
-    """The functions that run, each with whether it surely does: None where that is open."""
+    """The functions that run, each with whether it surely does: None where that is open, or the function far from the script."""
     found: dict[Lines, bool | None] = {}
     is_spent = False
     for function, module in setup.live.functions.items():
@@ -50,6 +51,7 @@ def reached(setup: Setup) -> dict[Lines, bool | None]:
             module.file.head_line(function.lineno),
             module.file.head_line(function.end_lineno or function.lineno),
         )
+        is_spent = is_spent or len(found) >= _MOST_ASKED
         try:
             found[lines] = None if is_spent else setup.runs(module, function.body[0]).truth
         except (WorkLimitError, RecursionError):  # the rows of the table, which come first, stay
