@@ -16,7 +16,9 @@ _ADVERSARY_WORDS = (  # one is in all of these
 )  # fmt: skip
 _DIFFUSION = frozenset({"diffusers", "k_diffusion", "guided_diffusion", "ldm"})
 _FEEDS_ALL = re.compile(r"^(?!.*[Dd]istributed)\w*DataParallel\w*$")
-_MOST_ASKED = 150  # functions, those that the script calls itself first: whether one runs takes its callers, and theirs
+_MOST_ASKED = (
+    150  # functions, those that the script calls itself first: whether one runs takes its callers, and theirs
+)
 # Of a library, and not its tokenizer.
 _LOADS = re.compile(r"^(transformers|diffusers|peft)\.(?!.*(Tokenizer|Processor|Config|Extractor|Scheduler))")
 

@@ -97,7 +97,7 @@ def test_a_no_drops_the_finding_and_is_told() -> None:
     found = review(HEADS, _no_to("cat-in-loop", "item-every-step"), JUDGE)
     assert set(_rules(found)) == {"cache-cleared-every-step", "factory-then-move"}
     assert [(f.path, f.name, f.confidence) for f in found.dropped] == [
-        ("other.py", "cat-in-loop", 0.02), ("train.py", "item-every-step", 0.02),
+        ("other.py", "cat-in-loop", 0.01), ("train.py", "item-every-step", 0.01),
     ]  # fmt: skip
     data = json.loads(render("json", found))
     assert [d["name"] for d in data["model"]["dropped"]] == ["cat-in-loop", "item-every-step"]

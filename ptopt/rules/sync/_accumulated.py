@@ -38,16 +38,14 @@ def summed_on_device(node: ast.AST, tensor: ast.expr, file: SourceFile) -> Fix |
     if any(_is_as_frequent(read, parent, file) for read in reads):
         return None
     cast = "int" if _counts(tensor) and _is_whole(parent, file) else "float"
-    edits, lines = [own], []
+    edits = [own]
     for read in reads:
         if not _takes_tensors(read, file):
             start, end = file.bounds(read)
             edits += [Edit(start, start, f"{cast}("), Edit(end, end, ")")]
-            lines.append(read.lineno)
     where = (
-        f", and is read with `{cast}()` where this code reads it (line{'s' if len(lines) > 1 else ''} "
-        f"{', '.join(map(str, sorted(set(lines))))})"
-        if lines
+        f", and is read with `{cast}()` where this code reads it"
+        if len(edits) > 1
         else ": read it with `.item()` where it is reported"
         if not reads
         else ""
