@@ -15,7 +15,7 @@ from ptopt.audit.frameworks import TRAINERS, argument_added, has_own, with_frame
 from ptopt.audit.halfprecision import obstacle_places, precision_action
 from ptopt.audit.measures.copies import BY_ACCELERATE
 from ptopt.audit.measures.distributed import DATA_PARALLEL
-from ptopt.audit.measures.optimizer import FILLED_BY_HAND, FUSED_ARGUMENT
+from ptopt.audit.measures.optimizer import FILLED_BY_HAND, FUSED_ARGUMENT, may_ask_for_foreach
 from ptopt.audit.measures.padding import TOKENS
 from ptopt.audit.measures.precision import CONVOLVES
 from ptopt.audit.measures.saving import NOTHING_SAVED
@@ -246,6 +246,8 @@ def _gap(
     options = [match and match[1] for _, m in missing for match in (_OPTION.search(m.detail),)]
     if key == "non_blocking":
         advice = replace(advice, action=_action_of_copies(advice.action, [m for _, m in missing]))
+    if key == "fused_optimizer":
+        advice = replace(advice, action=_action_of_optimizer(advice.action, [m for _, m in missing]))
     entries = [entry for entry, _ in missing]
     if key == "pin_memory" and all(map(has_unpinned_class, entries)):
         advice = replace(advice, action=OF_CLASS, effort="a few lines")
@@ -274,6 +276,15 @@ def _action_of_copies(action: str, measures: Sequence[Measure]) -> str:
     if not any(by_accelerate):
         return action
     return _OF_ACCELERATE if all(by_accelerate) else f"{action} With Accelerate: {_OF_ACCELERATE}"
+
+
+def _action_of_optimizer(action: str, measures: Sequence[Measure]) -> str:
+    """Where the call asks for the multi-tensor update, that this has to go: torch raises where both are asked for."""
+    asked = [may_ask_for_foreach(measure.detail) for measure in measures]
+    if not any(asked):
+        return action
+    where = "" if all(asked) else " where the call has it"
+    return f"{action.rstrip('.')} in place of `foreach`{where}: torch raises where both are true."
 
 
 def _figure_of(key: str, missing: Sequence[tuple[EntryPoint, Measure]]) -> str:
