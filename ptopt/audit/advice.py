@@ -13,9 +13,9 @@ from packaging.version import Version
 from ptopt.audit.critical import is_measure_critical
 from ptopt.audit.frameworks import TRAINERS, argument_added, has_own, with_frameworks
 from ptopt.audit.halfprecision import obstacle_places, precision_action
-from ptopt.audit.measures.copies import BY_ACCELERATE
+from ptopt.audit.measures.copies import BY_ACCELERATE, NOT_PINNED
 from ptopt.audit.measures.distributed import DATA_PARALLEL
-from ptopt.audit.measures.optimizer import FILLED_BY_HAND, FUSED_ARGUMENT
+from ptopt.audit.measures.optimizer import FILLED_BY_HAND, FUSED_ARGUMENT, may_ask_for_foreach
 from ptopt.audit.measures.padding import TOKENS
 from ptopt.audit.measures.precision import CONVOLVES
 from ptopt.audit.measures.saving import NOTHING_SAVED
@@ -246,9 +246,13 @@ def _gap(
     options = [match and match[1] for _, m in missing for match in (_OPTION.search(m.detail),)]
     if key == "non_blocking":
         advice = replace(advice, action=_action_of_copies(advice.action, [m for _, m in missing]))
+    if key == "fused_optimizer":
+        advice = replace(advice, action=_action_of_optimizer(advice.action, [m for _, m in missing]))
     entries = [entry for entry, _ in missing]
     if key == "pin_memory" and all(map(has_unpinned_class, entries)):
         advice = replace(advice, action=OF_CLASS, effort="a few lines")
+    elif key == "pin_memory":
+        advice = replace(advice, action=_action_of_pinning(advice.action, entries))
     action = _action(advice, missing, facts)
     action = _without_others(key, action, missing)
     if not by_hand:
@@ -274,6 +278,25 @@ def _action_of_copies(action: str, measures: Sequence[Measure]) -> str:
     if not any(by_accelerate):
         return action
     return _OF_ACCELERATE if all(by_accelerate) else f"{action} With Accelerate: {_OF_ACCELERATE}"
+
+
+def _action_of_pinning(action: str, entries: Sequence[EntryPoint]) -> str:
+    """Where the copies have `non_blocking=True` already, without it."""
+    asked = [(row := measure_of(entry, "non_blocking")) and NOT_PINNED in row.detail for entry in entries]
+    if not any(asked):
+        return action
+    if all(asked):
+        return "Set `pin_memory=True` on the training loader: without it, `non_blocking=True` of the copies has no effect."
+    return action.replace("on the copies.", "on the copies that lack it.")
+
+
+def _action_of_optimizer(action: str, measures: Sequence[Measure]) -> str:
+    """Where the call asks for the multi-tensor update, that this has to go: torch raises where both are asked for."""
+    asked = [may_ask_for_foreach(measure.detail) for measure in measures]
+    if not any(asked):
+        return action
+    where = "" if all(asked) else " where the call has it"
+    return f"{action.rstrip('.')} in place of `foreach`{where}: torch raises where both are true."
 
 
 def _figure_of(key: str, missing: Sequence[tuple[EntryPoint, Measure]]) -> str:
@@ -385,5 +408,7 @@ def is_gap(entry: EntryPoint, measure: Measure) -> bool:
         return (measure.by_model or measure.detail == NOTHING_SAVED) and not entry.trial
     if measure.key == "non_blocking":
         pinned = measure_of(entry, "pin_memory")
+        if NOT_PINNED in measure.detail:  # pinning is what is to be done
+            return False
         return pinned is None or pinned.state is not State.NOT_APPLICABLE
     return measure.key in ADVICE

@@ -416,3 +416,57 @@ def test_a_batch_of_which_nothing_is_pinned(audited: Auditor) -> None:
     assert row(audit, "pin_memory").state is State.OFF
     action = gap(audit, "pin_memory").action
     assert "method `pin_memory`" in action and "pin_memory=True" not in action
+
+
+@pytest.mark.parametrize(
+    ("given", "said", "left_out", "in_place"),
+    [
+        ("foreach=True", "`foreach=True` asks for the multi-tensor update", "loop over", True),
+        ("foreach=False", "`foreach=False` updates the parameters one by one", "multi-tensor", False),
+        ("foreach=make()", "`foreach` decides", "on CUDA", True),
+        ("foreach=None", "multi-tensor update on CUDA", "one by one", False),
+        ("fused=False, foreach=True", "`foreach=True` asks for the multi-tensor update", "CUDA", True),
+        ("lr=0.1", "multi-tensor update on CUDA; torch>=1.12", "`foreach", False),
+    ],
+)
+def test_a_fused_update_takes_the_place_of_foreach(
+    audited: Auditor, given: str, said: str, left_out: str, in_place: bool
+) -> None:
+    """torch raises where both are true."""
+    made = LOOP.replace("SGD(model.parameters(), 0.1)", f"AdamW(model.parameters(), {given})")
+    audit = audited({"train.py": made, "requirements.txt": "torch>=1.12"})
+    found = row(audit, "fused_optimizer")
+    assert found.state is State.OFF and said in found.detail and left_out not in found.detail
+    assert ("in place of `foreach`: torch raises" in gap(audit, "fused_optimizer").action) is in_place
+    steps = [step.title for phase in audit.plan for step in phase.steps if "Fused" in step.title]
+    assert ["in place of `foreach`" in title for title in steps] == [in_place]
+
+
+@pytest.mark.parametrize(
+    ("pinned", "copied", "state", "works"),
+    [
+        ("", "input_ids.cuda(non_blocking=True)", State.OFF, False),
+        ("", "input_ids.pin_memory().cuda(non_blocking=True)", State.ON, True),
+        (", pin_memory=True", "input_ids.cuda(non_blocking=True)", State.ON, True),
+        (", pin_memory=pin()", "input_ids.cuda(non_blocking=True)", State.ON, True),
+    ],
+)
+def test_copies_of_pageable_memory_are_not_praised(
+    audited: Auditor, pinned: str, copied: str, state: State, works: bool
+) -> None:
+    code = LOOP.replace("num_workers=4", f"num_workers=4{pinned}").replace("input_ids.cuda()", copied)
+    audit = audited({"train.py": code})
+    found = row(audit, "non_blocking")
+    assert found.state is state and ("without effect" in found.detail) is not works
+    assert any(each.title == found.title for each in audit.good) is works
+    assert "non_blocking" not in advised(audit)  # pinning is what is to be done
+    if not works:
+        assert "together with" not in gap(audit, "pin_memory").action
+        assert "`non_blocking=True` of the copies has no effect" in gap(audit, "pin_memory").action
+
+
+def test_pinning_goes_with_copies_that_do_not_wait(audited: Auditor) -> None:
+    assert "together with `non_blocking=True`" in gap(audited({"train.py": LOOP}), "pin_memory").action
+    free = LOOP.replace("input_ids.cuda()", "input_ids.cuda(non_blocking=True)")
+    both = gap(audited({"train.py": LOOP, "free.py": free}), "pin_memory")
+    assert len(both.entries) == 2 and "on the copies that lack it" in both.action

@@ -272,7 +272,7 @@ import torch
 from torch.utils.data import DataLoader
 
 def train():
-    for x in DataLoader(data):
+    for x in DataLoader(data, pin_memory=True):
         loss = net(x.cuda(async=True)).sum()
         loss.backward()
         optimizer.step()

@@ -118,7 +118,8 @@ def test_copies_stand_in_the_loop_from_which_calls_lead_to_the_backward_pass(aud
 
 def test_copies_of_batches_that_do_not_wait_are_seen_there(audited: Auditor) -> None:
     free = LOOP.replace(".to(self.device)", ".to(self.device, non_blocking=True)")
-    assert rows(audited({**FILES, "loop.py": free}))["non_blocking"].state is ON
+    pinned = DATA.replace("num_workers=4", "num_workers=4, pin_memory=True")
+    assert rows(audited({**FILES, "loop.py": free, "data.py": pinned}))["non_blocking"].state is ON
 
 
 def test_what_is_copied_before_a_whole_fit_is_copied_on_no_step(audited: Auditor) -> None:

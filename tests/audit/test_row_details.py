@@ -107,7 +107,8 @@ def test_a_part_of_the_batch_that_waits_is_off(audited: Auditor) -> None:
     found = row(audited, "non_blocking", {"train.py": start, "step.py": step})
     assert (found.state, found.detail) == (State.OFF, "1 of 2 copies of the batch wait")
     free = step.replace(".to(device)", ".to(device, non_blocking=True)")
-    assert row(audited, "non_blocking", {"train.py": start, "step.py": free}).state is State.ON
+    pinned = start.replace("num_workers=4", "num_workers=4, pin_memory=True")
+    assert row(audited, "non_blocking", {"train.py": pinned, "step.py": free}).state is State.ON
 
 
 def test_what_the_call_says_of_the_gradients_goes_before_the_default(audited: Auditor) -> None:

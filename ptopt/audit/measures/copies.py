@@ -10,7 +10,7 @@ from dataclasses import replace
 from ptopt.audit.arguments import keyword_value
 from ptopt.audit.calling import callers
 from ptopt.audit.known import Value, position_of
-from ptopt.audit.measures.loader import not_pinned, prefetchers
+from ptopt.audit.measures.loader import not_pinned, pin_memory, prefetchers
 from ptopt.audit.modules import Module, text_of
 from ptopt.audit.optimizers import is_of_torch
 from ptopt.audit.setup import Candidate, Setup
@@ -32,8 +32,14 @@ BY_ACCELERATE = "Accelerate copies each batch in the loader that it prepares"
 _COPIES = ("transformers", "TRL", "Lightning")
 
 
+_ASKED = "`non_blocking=True`"
+NOT_PINNED = "without effect, as the loader does not pin its batches"
+
+
 def non_blocking(setup: Setup) -> Measure:
     row = _copies(setup)
+    if row.state is State.ON and row.detail.startswith(_ASKED) and not _is_pinned(setup):
+        return replace(row, state=State.OFF, detail=f"{row.detail}, {NOT_PINNED}")
     missed = setup.once(not_pinned) if row.state in (State.ON, State.OFF) else None
     if missed is None:
         return row
@@ -42,6 +48,13 @@ def non_blocking(setup: Setup) -> Measure:
         detail=f"{row.detail}; `{missed.name}` is not in pinned memory",
         evidence=(*row.evidence[:3], missed.place),
     )
+
+
+def _is_pinned(setup: Setup) -> bool:
+    """May the batches be in pinned memory, by the loader or by hand?"""
+    by_loader = setup.once(pin_memory)
+    by_hand = any(isinstance(call.func, ast.Attribute) for _, call in setup.calls("pin_memory"))
+    return by_hand or by_loader.state is not State.OFF or setup.once(not_pinned) is not None
 
 
 def _copies(setup: Setup) -> Measure:

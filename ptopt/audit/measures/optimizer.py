@@ -60,6 +60,40 @@ def _by_default(setup: Setup) -> Value:
     return Value(True, False, f"torch uses the multi-tensor update on CUDA{older}")
 
 
+_FOREACH = "`foreach=True` asks for the multi-tensor update"
+_MAY_ASK = "`foreach` decides between the multi-tensor update and a loop over the parameters"
+
+
+def may_ask_for_foreach(detail: str) -> bool:
+    """Does a row say that the call asks for the multi-tensor update, or may ask for it?"""
+    return _FOREACH in detail or _MAY_ASK in detail
+
+
+def _with_foreach(value: Value, foreach: Value | None, by_default: bool) -> Value:
+    """What torch does where the fused update is off and the call has `foreach`."""
+    if foreach is None or value.truth is not False or (foreach.known and foreach.value is None):
+        return value
+    if foreach.truth is True:
+        why = _FOREACH
+    elif foreach.truth is False:
+        why = "`foreach=False` updates the parameters one by one"
+    else:
+        why = _MAY_ASK
+    return replace(value, note=why if by_default or not value.note else f"{value.note}; {why}")
+
+
+def _asked(setup: Setup, module: Module, call: ast.Call, value: Value | None = None) -> Value:
+    """What torch does for a call, whose argument `fused` has that value; None: it is not given."""
+    foreach = setup.keyword(call, "foreach")
+    given = None if foreach is None else setup.value(module, foreach)
+    return _with_foreach(value or _by_default(setup), given, value is None)
+
+
+def _is_default(setup: Setup, found: Candidate) -> bool:
+    """Is it made, and nothing said of `fused`?"""
+    return found.value == _by_default(setup) or found.value.note.startswith("`foreach")
+
+
 def fused(setup: Setup) -> Measure:
     key, title = "fused_optimizer", "Fused optimizer"
     given = any(True for _ in setup.live.found(_given_optimizers))
@@ -80,7 +114,7 @@ def fused(setup: Setup) -> Measure:
         return Measure(key, title, State.ON if on else State.OFF, f"`optim` is {name}{note}", places)
     every = list(_optimizers(setup))
     # Of several classes the one that is made by default, where that is known.
-    found = [c for c in every if c.value == _by_default(setup) or c.value.truth is not False]
+    found = [c for c in every if _is_default(setup, c) or c.value.truth is not False]
     if not found and setup.framework == "DeepSpeed":
         why = "DeepSpeed makes the optimizer that its configuration names"
         return Measure(key, title, State.UNKNOWN, why, setup.where())
@@ -233,7 +267,11 @@ def _configured(setup: Setup) -> Iterator[Candidate]:
         if not _TORCH.match(name):
             continue
         given = setup.configured.beside(target, "fused")
-        value = (agreed(given) if given else None) or _by_default(setup)
+        value = agreed(given) if given else None
+        foreach = setup.configured.beside(target, "foreach")
+        value = _with_foreach(
+            value or _by_default(setup), agreed(foreach) if foreach else None, value is None
+        )
         yield Candidate(value, target.place, f"`fused` of `{name.rpartition('.')[2]}`")
 
 
@@ -260,7 +298,7 @@ def _of_torch(setup: Setup, reached: bool) -> Iterator[Candidate]:
             continue
         given = setup.keyword(call, "fused")
         if given is not None:
-            value = setup.value(module, given)
+            value = _asked(setup, module, call, setup.value(module, given))
             found = setup.site(module, call, f"`{short}` with `fused`", value)
             yield found if reached else replace(found, value=value)
         elif setup.unpacks(call):
@@ -270,7 +308,7 @@ def _of_torch(setup: Setup, reached: bool) -> Iterator[Candidate]:
             found = setup.site(module, call, f"`{short}` with `fused`", value)
             yield found if reached else replace(found, value=value)
         else:
-            yield Candidate(_by_default(setup), setup.place(module, call), f"`fused` of `{short}`")
+            yield Candidate(_asked(setup, module, call), setup.place(module, call), f"`fused` of `{short}`")
 
 
 def _in_optimizer(module: Module, call: ast.Call) -> bool:
@@ -299,7 +337,8 @@ def _by_other_names(setup: Setup) -> Iterator[Candidate]:
             last = name.rpartition(".")[2]
             if _TORCH.match(name):
                 fused = setup.keyword(call, "fused")
-                enabling = _by_default(setup) if fused is None else setup.value(module, fused)
+                value = None if fused is None else setup.value(module, fused)
+                enabling = _asked(setup, module, call, value)
                 if setup.runs(module, binding.node).truth is not False:
                     yield Candidate(enabling, setup.place(module, call), f"`fused` of `{last}`")
             elif _FUSED.match(last):
