@@ -516,3 +516,26 @@ def test_advice_for_all_scripts_knows_what_their_imports_bound(audited: Auditor)
     assert not any(gap.key == "attention" for gap in old.gaps)
     needs = "Left out, as the project needs `torch._six` (train.py:1), which exists up to torch 1.13.1: Attention."
     assert needs in old.notes
+
+
+def test_what_pip_freeze_prints_in_a_page_is_the_torch(audited: Auditor) -> None:
+    page = "`pip freeze` returns:\n```\nnumpy==1.18.1\ntorch==1.4.0\ntorchvision==0.5.0\n```\n"
+    found = rows(audited, {"train.py": TRAIN, "README.md": page})
+    assert "torch==1.4.0 (README.md:4)" in found["compile"].detail
+    assert found["set_to_none"].state is NOT_APPLICABLE
+
+
+def test_an_environment_of_conda_with_a_name_of_its_own_is_read(audited: Auditor) -> None:
+    environment = (
+        "name: seg\nchannels:\n  - defaults\ndependencies:\n  - python=3.6.7\n  - pip:\n    - torch==1.0.0\n"
+    )
+    others = {f"a{number}.py": "" for number in range(12)}  # files of the root before it
+    said = {"docs/installation.md": "The code is developed using Python 3.6 with PyTorch 1.0.0. Then:\n"}
+    found = rows(audited, {"train.py": TRAIN, "seg.yaml": environment, **others, **said})
+    assert "torch==1.0.0 (seg.yaml:7)" in found["compile"].detail
+
+
+def test_the_python_that_code_was_developed_with_bounds_nothing(audited: Auditor) -> None:
+    page = "The code is developed using Python 3.6 with PyTorch 1.0.0. Then:\n"
+    found = rows(audited, {"train.py": TRAIN, "docs/installation.md": page})
+    assert "python=3.6" not in found["compile"].detail
