@@ -539,3 +539,25 @@ def test_the_python_that_code_was_developed_with_bounds_nothing(audited: Auditor
     page = "The code is developed using Python 3.6 with PyTorch 1.0.0. Then:\n"
     found = rows(audited, {"train.py": TRAIN, "docs/installation.md": page})
     assert "python=3.6" not in found["compile"].detail
+
+
+@pytest.mark.parametrize(
+    ("line", "bounds"),
+    [
+        ("print(loss.data[0])", True),
+        ("if step % 10 == 0: print(loss.data[0])", True),
+        ("print(loss.item() if torch.__version__ > '0.4' else loss.data[0])", False),
+        ("print(other.data[0])", False),  # whether that has dimensions is not known
+        ("if '0.3' in torch.__version__: print(loss.data[0])", False),
+    ],
+)
+def test_a_loss_that_is_indexed_is_for_an_old_torch(audited: Auditor, line: str, bounds: bool) -> None:
+    text = TRAIN.replace("optimizer.step()", f"optimizer.step()\n            {line}")
+    found = rows(audited, {"train.py": text})
+    said = "`loss.data[0]` (train.py:24), which works up to torch 0.4.1"
+    for key in ("compile", "tf32", "persistent_workers"):
+        assert (said in found[key].detail) is bounds
+    newer = rows(audited, {"train.py": text, "requirements.txt": "torch==1.4"})
+    assert said not in newer["compile"].detail
+    sized = text.replace("optimizer.zero_grad()", "loss = loss.view(1)\n            optimizer.zero_grad()")
+    assert said.replace("24", "25") not in rows(audited, {"train.py": sized})["compile"].detail
