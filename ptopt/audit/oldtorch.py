@@ -28,7 +28,10 @@ def old_torch(live: Live, evaluator: Evaluator) -> list[Pin]:
         return []
     for module in live.read.values():
         for node in module.once(_indexed, module.file.tree) if b".data[0]" in module.file.data else ():
-            if live.runs(module, node) and evaluator.runs(node, module).truth is not False:
+            within = (
+                live.outermost(module, node) is not None or module is live.start
+            )  # no script of another module
+            if within and live.runs(module, node) and evaluator.runs(node, module).truth is not False:
                 line = module.file.head_line(node.lineno)
                 text = f"`{text_of(node)}`"
                 return [Pin("torch", f"<={_NEWEST}", False, module.path, line, refused=text)]

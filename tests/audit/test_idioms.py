@@ -367,3 +367,47 @@ def test_a_helper_copies_a_part_of_the_batch(audited: Auditor) -> None:
     assert (found.state, [place.line for place in found.evidence]) == (OFF, [22])
     net = PARSES.replace("images, _, ids = batch", "images, _, ids = self.models")
     assert measure(audited, "non_blocking", net).state is NONE
+
+
+HELPED = """
+import torch
+from torch.autograd import Variable
+from features import extract
+
+def collect(model, loader):
+    model.eval()
+    found = []
+    for images in loader:
+        found.append(extract(model, images))
+    return found
+
+class Evaluator:
+    def __init__(self, model):
+        self.model = model
+
+    def evaluate(self, loader):
+        return collect(self.model, loader)
+
+def main():
+    model = torch.nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    evaluator = Evaluator(model)
+    for x in loader:
+        loss = model(x).sum()
+        loss.backward()
+        optimizer.step()
+    evaluator.evaluate(val_loader)
+
+if __name__ == "__main__":
+    main()
+"""
+EXTRACT = "from torch.autograd import Variable\n\ndef extract(model, images):\n    return model(Variable(images{})).data\n"
+
+
+def test_a_helper_makes_the_passes_of_an_evaluation(audited: Auditor) -> None:
+    off = measure(audited, "evaluation", HELPED, features__py=EXTRACT.format(", volatile=True"))
+    assert (off.state, off.detail) == (ON, "by `volatile`, as before torch 0.4")
+    assert [str(place) for place in off.evidence] == ["features.py:4"]
+    assert measure(audited, "evaluation", HELPED, features__py=EXTRACT.format("")).state is OFF
+    unswitched = HELPED.replace("    model.eval()\n", "")
+    assert measure(audited, "evaluation", unswitched, features__py=EXTRACT.format("")).state is NONE

@@ -561,3 +561,16 @@ def test_a_loss_that_is_indexed_is_for_an_old_torch(audited: Auditor, line: str,
     assert said not in newer["compile"].detail
     sized = text.replace("optimizer.zero_grad()", "loss = loss.view(1)\n            optimizer.zero_grad()")
     assert said.replace("24", "25") not in rows(audited, {"train.py": sized})["compile"].detail
+
+
+def test_a_loss_of_the_script_in_an_imported_module_bounds_nothing(audited: Auditor) -> None:
+    other = 'LAST = 1\nif __name__ == "__main__":\n    loss = net(x)\n    loss.backward()\n    print(loss.data[0])\n'
+    text = TRAIN.replace("import torch\n", "import torch\n    from other import LAST\n", 1)
+    assert "0.4.1" not in rows(audited, {"train.py": text, "other.py": other})["compile"].detail
+
+
+def test_a_pin_of_the_root_is_narrower_than_a_range_of_a_folder(audited: Auditor) -> None:
+    files = {"a/train.py": TRAIN, "requirements.txt": "torch==1.0.0\n", "a/README.md": "- PyTorch >= 0.4\n"}
+    assert "torch==1.0.0 (requirements.txt:1)" in rows(audited, files, "a/train.py")["compile"].detail
+    newer = {**files, "a/README.md": "- PyTorch >= 2.1\n"}
+    assert rows(audited, newer, "a/train.py")["compile"].state is OFF
