@@ -133,12 +133,13 @@ def _by_helpers(setup: Setup) -> Iterator[tuple[bool, Place]]:
             continue
         for other, call, _ in callers(setup.live, function, module):
             outer = other.file.index.function_of(call)
+            evaluating = [] if outer is None else _evaluations_that_call(setup, outer, other)
             if (
                 outer is None
                 or next(other.file.index.loops_of(call), None) is None
                 or other.file.context.trains(outer)
                 or not (_switches_off(module, function) or _switches_off(other, outer))
-                or not (_EVAL_NAME.search(outer.name) or _is_for_evaluations(setup, outer, other))
+                or not (_EVAL_NAME.search(outer.name) or evaluating)
                 or setup.runs(other, call).truth is False
                 or setup.runs(module, forward).truth is False
             ):
@@ -148,8 +149,22 @@ def _by_helpers(setup: Setup) -> Iterator[tuple[bool, Place]]:
                 or other.file.context.grad_off(call)
                 or _ends_the_graph(forward, setup)
                 or _called_without_graph(setup, outer, other)
+                or (bool(evaluating) and all(m.file.context.grad_off(c) for m, c in evaluating))
             )
             yield off, setup.place(module, forward)
+
+
+def _evaluations_that_call(
+    setup: Setup, function: FunctionNode, module: Module
+) -> list[tuple[Module, ast.Call]]:
+    """The calls of the function in evaluations, whatever else calls it."""
+    return [
+        (other, call)
+        for other, call, _ in callers(setup.live, function, module)
+        if (caller := _function_of(other, call)) is not None
+        and other.file.context.is_eval_function(caller)
+        and setup.runs(other, call).truth is not False
+    ]
 
 
 def _switches_off(module: Module, function: FunctionNode) -> bool:
@@ -217,14 +232,7 @@ def _passes(block: ast.With) -> bool:
 
 def _is_part_of_one(setup: Setup, function: FunctionNode, module: Module) -> bool:
     """Is the network called in it, for evaluations alone: `features_of(model, loader)`?"""
-    return module.once(_forward_in_loop, function) is not None and _is_for_evaluations(
-        setup, function, module
-    )
-
-
-def _is_for_evaluations(setup: Setup, function: FunctionNode, module: Module) -> bool:
-    """Do only evaluations call it?"""
-    return holds_of_all_calls(
+    return module.once(_forward_in_loop, function) is not None and holds_of_all_calls(
         function,
         module,
         lambda called, holder: ((other, call) for other, call, _ in callers(setup.live, called, holder)),
