@@ -34,6 +34,7 @@ from ptopt.audit.measures import TOO_MUCH_WORK, measures_of
 from ptopt.audit.modules import Module, Modules
 from ptopt.audit.nearest import NearestFacts
 from ptopt.audit.obstacles import obstacles
+from ptopt.audit.oldtorch import old_torch
 from ptopt.audit.options import Options
 from ptopt.audit.plan import good, how_to_read, plan
 from ptopt.audit.reach import MOST_MODULES
@@ -284,8 +285,6 @@ def _entry(
 ) -> EntryPoint:
     framework, module, call = start
     modules = live.modules
-    bounds = tuple(modules.bounds(live.start, live.read))
-    facts = facts.capped(bounds)
     evaluator = _evaluator(live, commands, configured)
     runs = evaluator.runs(call, module)
     if runs.differs or runs.truth is False:
@@ -293,6 +292,8 @@ def _entry(
         if trains and len(trains) < len(commands):
             commands = trains
             evaluator = _evaluator(live, commands, configured)
+    bounds = (*modules.bounds(live.start, live.read), *old_torch(live, evaluator))
+    facts = facts.capped(bounds)
     if framework == "PyTorch" and handed_to_deepspeed(live, evaluator):
         framework = "DeepSpeed"
     setup = Setup(live, evaluator, facts, framework, commands, configured, (module, call))

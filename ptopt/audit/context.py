@@ -195,7 +195,7 @@ class Contexts:
                 seen[pin.path, pin.line].append(text)
         for package, cap in sorted(facts.caps.items()):
             seen[cap.path, cap.line].append(
-                f"{cap.python or cap.removed}, which has {package}{cap.specifier}"
+                f"{cap.python or cap.removed or cap.refused}, which has {package}{cap.specifier}"
             )
         for (path, number), texts in seen.items():
             yield Line(path, number, ", ".join(texts), _PLACE_WEIGHT["pin"])

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from ptopt.audit.launches import Launch
+from ptopt.pathkind import is_readme
 from ptopt.project import pythons
 from ptopt.project.facts import FACT_FILES, ProjectFacts, read_facts
 from ptopt.project.pins import Pin
@@ -56,7 +57,28 @@ class NearestFacts:
                 name: tuple(replace(pin, path=f"{folder}/{pin.path}") for pin in pins)
                 for name, pins in facts.pins.items()
             }
+            if self._are_narrower(pins.get(_FIRST, ())):
+                pins[_FIRST] = self.root.pins[_FIRST]
             held = replace(self.root, pins={**self.root.pins, **pins}) if own else self.root
             found = of_folder(held, self._files, folder)
             self._read[folder] = None if found is self.root else found
         return self._read[folder]
+
+    def _are_narrower(self, named: tuple[Pin, ...]) -> bool:
+        """Does the root pin versions that a README of the folder, which only names a range, admits?"""
+        exact = [pin for pin in self.root.pins.get(_FIRST, ()) if pin.exact]
+        asked = [pin for pin in named if pin.specifier]
+        return (
+            bool(exact and asked)
+            and all(is_readme(pin.path) and not pin.exact for pin in asked)
+            and all(_admits(pin.specifier, one.specifier) for pin in asked for one in exact)
+        )
+
+
+def _admits(range_: str, exact: str) -> bool:
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+    try:
+        return SpecifierSet(range_).contains(exact.lstrip("="), prereleases=True)
+    except InvalidSpecifier:
+        return False

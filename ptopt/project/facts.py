@@ -224,6 +224,8 @@ def cap_in_words(cap: Pin) -> str:
     newest = cap.specifier.removeprefix("<=")
     if cap.removed:
         return f"{cap.removed} ({cap.path}:{cap.line}), which exists up to {cap.package} {newest}"
+    if cap.refused:
+        return f"{cap.refused} ({cap.path}:{cap.line}), which works up to {cap.package} {newest}"
     return f"{cap.python} ({cap.path}:{cap.line}), which has {cap.package} up to {newest}"
 
 

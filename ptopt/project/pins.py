@@ -27,6 +27,7 @@ class Pin:
     line: int
     python: str = ""  # "python=3.7", where the Python of the project bounds the version
     removed: str = ""  # "`torch._six`", where an import that newer versions lack bounds it
+    refused: str = ""  # "`loss.data[0]`", where newer versions refuse what the code does
     named: bool = False  # a README names it as one that works: others are not excluded
 
 

@@ -30,6 +30,7 @@ FOLDERS = (
 
 _MINOR = r"3\.(\d{1,2})(?:\.\d+)?(?!\w)"
 _ENVIRONMENT = re.compile(r"(^|[/_-])(environment|env|conda)[^/]*\.ya?ml$", re.I)
+_LISTS_PACKAGES = re.compile(rb"^channels[ \t]*:.*^dependencies[ \t]*:", re.M | re.S)
 _IN_ENVIRONMENT = re.compile(rf"^\s*-\s*[\"']?python\s*=+\s*{_MINOR}", re.M)
 _IN_IMAGE = re.compile(
     rf"^\s*FROM\s+(?:\S+/)?python:{_MINOR}|^\s*(?:ARG|ENV)\s+PYTHON_VERSION[ =]\"?{_MINOR}", re.I | re.M
@@ -75,7 +76,7 @@ def asked(files: Mapping[str, bytes], paths: Iterable[str]) -> tuple[int, Pin] |
         if len(files[path]) > MOST_BYTES:
             continue
         text = files[path].decode("utf-8", "replace")
-        if is_environment(path):
+        if is_environment(path, files[path]):
             made += _found(_IN_ENVIRONMENT, path, text)
         elif is_dockerfile(path):
             made += _found(_IN_IMAGE, path, text) + _found(_COMMAND, path, text)
@@ -90,7 +91,7 @@ def asked(files: Mapping[str, bytes], paths: Iterable[str]) -> tuple[int, Pin] |
 
 def _is_tested(match: re.Match[str], text: str) -> bool:
     """Does the sentence say that the code ran with it, which does not exclude a newer one?"""
-    return _TESTED.search(text[max(0, match.start() - _SENTENCE) : match.end()]) is not None
+    return _TESTED.search(text[max(0, match.start() - _SENTENCE) : match.start("after")]) is not None
 
 
 def _speaks_of_newer(text: str, minor: int) -> bool:
@@ -108,9 +109,11 @@ def started(path: str, line: int, text: str) -> tuple[int, Pin] | None:
     return minor, Pin("python", f"python3.{minor}", True, path, line)
 
 
-def is_environment(path: str) -> bool:
-    """Is it an environment of conda, by its name?"""
-    return _ENVIRONMENT.search(path) is not None
+def is_environment(path: str, data: bytes) -> bool:
+    """Is it an environment of conda: by its name, or as `conda env export` writes it, whatever its name?"""
+    if _ENVIRONMENT.search(path) is not None:
+        return True
+    return path.endswith((".yml", ".yaml")) and _LISTS_PACKAGES.search(data[:MOST_BYTES]) is not None
 
 
 def _found(pattern: re.Pattern[str], path: str, text: str) -> list[tuple[int, Pin]]:

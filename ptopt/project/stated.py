@@ -25,6 +25,8 @@ _NAMED = re.compile(
     rf"\bpy?torch\b(?:\]\([^)\s]*\))?\W{{0,3}}(?:install\w*|version)\s*(?:={{1,2}}|:)\s*{_VERSION}(?P<after>[^\n]{{0,24}})",
     re.I,
 )
+# As `pip freeze` prints it.
+_FROZEN = re.compile(rf"^[ \t>]*torch\s*==\s*{_VERSION}(?P<after>[^\n]{{0,24}})", re.I | re.M)
 _OR_LATER = re.compile(
     r"^\W{0,3}(\+(?!cu\d|cpu)|x\b|or\b(?!\W{0,3}v?\d)|and (above|later|higher|newer|up)|above|later|higher|newer)|^\.x",
     re.I,
@@ -60,7 +62,7 @@ def _pin(path: str, text: str) -> Pin | None:
     least = _versions(_AT_LEAST, text)
     tested: list[_Found] = []
     asked: list[_Found] = []
-    for pattern, found in ((_TESTED, tested), (_ASKED, asked), (_NAMED, asked)):
+    for pattern, found in ((_TESTED, tested), (_ASKED, asked), (_NAMED, asked), (_FROZEN, asked)):
         for match in pattern.finditer(text):
             version = _found(match)
             before = text[max(0, match.start(1) - 16) : match.start(1)]

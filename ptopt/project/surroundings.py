@@ -63,6 +63,7 @@ def _with_environments(facts: ProjectFacts, files: Mapping[str, bytes]) -> Proje
         if path not in PIN_FILES
         and _folder(path).lower() in ("", *pythons.FOLDERS)
         and not _NOT_TRAINING.search(path)
+        and (is_dockerfile(path) or is_requirements(path) or pythons.is_environment(path, files[path]))
     ]
     more = [pin for path in elsewhere[:_MOST_FILES] for pin in _read(path, files[path])]
     pins = dict(facts.pins)
@@ -81,7 +82,7 @@ def _read(path: str, data: bytes) -> list[Pin]:
         return []
     reading = Reading(path, data.decode("utf-8", "replace"))
     try:
-        if pythons.is_environment(path):
+        if pythons.is_environment(path, data):
             readers.conda(reading)
         elif is_dockerfile(path):
             readers.dockerfile(reading)

@@ -301,3 +301,114 @@ if __name__ == "__main__":
     (entry,) = found.entries
     row = next(m for m in entry.measures if m.key == "evaluation")
     assert row.state is OFF and row.evidence[0].path == "tune.py"
+
+
+COUNTS = """
+import torch
+
+def main():
+    net = torch.nn.Linear(1, 1).cuda()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    iter_size = 2
+    count = 0
+    for x in loader:
+        loss = net(x).sum() / iter_size
+        loss.backward()
+        count += 1
+        if count == iter_size:
+            optimizer.step()
+            optimizer.zero_grad()
+            count = 0
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def test_a_counter_of_micro_batches(audited: Auditor) -> None:
+    found = measure(audited, "accumulation", COUNTS)
+    assert (found.state, found.detail) == (ON, "a step every `iter_size` micro-batches")
+    assert measure(audited, "accumulation", COUNTS.replace("iter_size = 2", "iter_size = 1")).state is OFF
+    # Without the reset it is one step of all: a warm-up, or an end.
+    assert measure(audited, "accumulation", COUNTS.replace("            count = 0\n", "")).state is OFF
+
+
+PARSES = """
+import torch
+
+class Trainer:
+    def __init__(self, net, optimizer):
+        self.net, self.optimizer = net, optimizer
+
+    def train(self, loader):
+        for batch in loader:
+            inputs, targets = self.parse(batch)
+            loss = (self.net(inputs) - targets).sum()
+            self.optimizer.zero_grad()
+            loss.backward()
+            self.optimizer.step()
+
+    def parse(self, batch):
+        raise NotImplementedError
+
+class OfImages(Trainer):
+    def parse(self, batch):
+        images, _, ids = batch
+        return images, ids.cuda()
+
+if __name__ == "__main__":
+    net = torch.nn.DataParallel(torch.nn.Linear(1, 1)).cuda()
+    OfImages(net, torch.optim.SGD(net.parameters(), lr=0.1)).train(loader)
+"""
+
+
+def test_a_helper_copies_a_part_of_the_batch(audited: Auditor) -> None:
+    found = measure(audited, "non_blocking", PARSES)
+    assert (found.state, [place.line for place in found.evidence]) == (OFF, [22])
+    net = PARSES.replace("images, _, ids = batch", "images, _, ids = self.models")
+    assert measure(audited, "non_blocking", net).state is NONE
+
+
+HELPED = """
+import torch
+from torch.autograd import Variable
+from features import extract
+
+def collect(model, loader):
+    model.eval()
+    found = []
+    for images in loader:
+        found.append(extract(model, images))
+    return found
+
+class Evaluator:
+    def __init__(self, model):
+        self.model = model
+
+    def evaluate(self, loader):
+        return collect(self.model, loader)
+
+def main():
+    model = torch.nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    evaluator = Evaluator(model)
+    centres = collect(model, loader)  # whoever else calls it
+    for x in loader:
+        loss = model(x).sum()
+        loss.backward()
+        optimizer.step()
+    evaluator.evaluate(val_loader)
+
+if __name__ == "__main__":
+    main()
+"""
+EXTRACT = "from torch.autograd import Variable\n\ndef extract(model, images):\n    return model(Variable(images{})).data\n"
+
+
+def test_a_helper_makes_the_passes_of_an_evaluation(audited: Auditor) -> None:
+    off = measure(audited, "evaluation", HELPED, features__py=EXTRACT.format(", volatile=True"))
+    assert (off.state, off.detail) == (ON, "by `volatile`, as before torch 0.4")
+    assert [str(place) for place in off.evidence] == ["features.py:4"]
+    assert measure(audited, "evaluation", HELPED, features__py=EXTRACT.format("")).state is OFF
+    unswitched = HELPED.replace("    model.eval()\n", "")
+    assert measure(audited, "evaluation", unswitched, features__py=EXTRACT.format("")).state is NONE

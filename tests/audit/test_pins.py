@@ -516,3 +516,61 @@ def test_advice_for_all_scripts_knows_what_their_imports_bound(audited: Auditor)
     assert not any(gap.key == "attention" for gap in old.gaps)
     needs = "Left out, as the project needs `torch._six` (train.py:1), which exists up to torch 1.13.1: Attention."
     assert needs in old.notes
+
+
+def test_what_pip_freeze_prints_in_a_page_is_the_torch(audited: Auditor) -> None:
+    page = "`pip freeze` returns:\n```\nnumpy==1.18.1\ntorch==1.4.0\ntorchvision==0.5.0\n```\n"
+    found = rows(audited, {"train.py": TRAIN, "README.md": page})
+    assert "torch==1.4.0 (README.md:4)" in found["compile"].detail
+    assert found["set_to_none"].state is NOT_APPLICABLE
+
+
+def test_an_environment_of_conda_with_a_name_of_its_own_is_read(audited: Auditor) -> None:
+    environment = (
+        "name: seg\nchannels:\n  - defaults\ndependencies:\n  - python=3.6.7\n  - pip:\n    - torch==1.0.0\n"
+    )
+    others = {f"a{number}.py": "" for number in range(12)}  # files of the root before it
+    said = {"docs/installation.md": "The code is developed using Python 3.6 with PyTorch 1.0.0. Then:\n"}
+    found = rows(audited, {"train.py": TRAIN, "seg.yaml": environment, **others, **said})
+    assert "torch==1.0.0 (seg.yaml:7)" in found["compile"].detail
+
+
+def test_the_python_that_code_was_developed_with_bounds_nothing(audited: Auditor) -> None:
+    page = "The code is developed using Python 3.6 with PyTorch 1.0.0. Then:\n"
+    found = rows(audited, {"train.py": TRAIN, "docs/installation.md": page})
+    assert "python=3.6" not in found["compile"].detail
+
+
+@pytest.mark.parametrize(
+    ("line", "bounds"),
+    [
+        ("print(loss.data[0])", True),
+        ("if step % 10 == 0: print(loss.data[0])", True),
+        ("print(loss.item() if torch.__version__ > '0.4' else loss.data[0])", False),
+        ("print(other.data[0])", False),  # whether that has dimensions is not known
+        ("if '0.3' in torch.__version__: print(loss.data[0])", False),
+    ],
+)
+def test_a_loss_that_is_indexed_is_for_an_old_torch(audited: Auditor, line: str, bounds: bool) -> None:
+    text = TRAIN.replace("optimizer.step()", f"optimizer.step()\n            {line}")
+    found = rows(audited, {"train.py": text})
+    said = "`loss.data[0]` (train.py:24), which works up to torch 0.4.1"
+    for key in ("compile", "tf32", "persistent_workers"):
+        assert (said in found[key].detail) is bounds
+    newer = rows(audited, {"train.py": text, "requirements.txt": "torch==1.4"})
+    assert said not in newer["compile"].detail
+    sized = text.replace("optimizer.zero_grad()", "loss = loss.view(1)\n            optimizer.zero_grad()")
+    assert said.replace("24", "25") not in rows(audited, {"train.py": sized})["compile"].detail
+
+
+def test_a_loss_of_the_script_in_an_imported_module_bounds_nothing(audited: Auditor) -> None:
+    other = 'LAST = 1\nif __name__ == "__main__":\n    loss = net(x)\n    loss.backward()\n    print(loss.data[0])\n'
+    text = TRAIN.replace("import torch\n", "import torch\n    from other import LAST\n", 1)
+    assert "0.4.1" not in rows(audited, {"train.py": text, "other.py": other})["compile"].detail
+
+
+def test_a_pin_of_the_root_is_narrower_than_a_range_of_a_folder(audited: Auditor) -> None:
+    files = {"a/train.py": TRAIN, "requirements.txt": "torch==1.0.0\n", "a/README.md": "- PyTorch >= 0.4\n"}
+    assert "torch==1.0.0 (requirements.txt:1)" in rows(audited, files, "a/train.py")["compile"].detail
+    newer = {**files, "a/README.md": "- PyTorch >= 2.1\n"}
+    assert rows(audited, newer, "a/train.py")["compile"].state is OFF

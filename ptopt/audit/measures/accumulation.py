@@ -110,6 +110,8 @@ def _guards(setup: Setup) -> Iterator[Candidate]:
             if not (isinstance(ancestor, ast.If) and child in ancestor.body):
                 continue
             number = _modulus(_test_of(module, ancestor), any_number=not _holds_backward(ancestor))
+            if number is None and not _holds_backward(ancestor):
+                number = _counted_to(module, ancestor)
             if number is None:
                 continue
             value = _above_one(setup.value(module, number))
@@ -191,6 +193,37 @@ def _modulus(test: ast.expr, any_number: bool = False) -> ast.expr | None:
         if named or any_number:
             return node.right
     return None
+
+
+def _counted_to(module: Module, guard: ast.If) -> ast.expr | None:
+    """`if count == accumulate:`, where `count += 1` stands before it and `count = 0` in it: the number."""
+    test = guard.test
+    if not (
+        isinstance(test, ast.Compare)
+        and len(test.ops) == 1
+        and isinstance(test.ops[0], (ast.Eq, ast.GtE))
+        and isinstance(test.left, (ast.Name, ast.Attribute))
+    ):
+        return None
+    counter, index = text_of(test.left), module.file.index
+    counts = any(
+        isinstance(node.op, ast.Add)
+        and isinstance(node.value, ast.Constant)
+        and node.value.value == 1
+        and text_of(node.target) == counter
+        and index.function_of(node) is index.function_of(guard)
+        and not index.within(node, guard)
+        for node in index.of_type(ast.AugAssign)
+    )
+    begins_anew = any(
+        isinstance(node, ast.Assign)
+        and isinstance(node.value, ast.Constant)
+        and node.value.value == 0
+        and any(text_of(target) == counter for target in node.targets)
+        for statement in guard.body
+        for node in ast.walk(statement)
+    )
+    return test.comparators[0] if counts and begins_anew else None
 
 
 def _holds_backward(guard: ast.If) -> bool:

@@ -15,6 +15,7 @@ from ptopt.audit.modules import Module, text_of
 from ptopt.audit.optimizers import is_of_torch
 from ptopt.audit.setup import Candidate, Setup
 from ptopt.audit.values import Measure, Place, State
+from ptopt.source.bindings import Binding
 from ptopt.source.index import FunctionNode
 
 _NETWORK = re.compile(
@@ -303,15 +304,28 @@ def _calls_of_object(
                 yield from setup.live.mentions.get(target.attr)
 
 
-def _is_given(module: Module, value: ast.expr) -> bool:
-    """Is all of it made of the parameters of the function?"""
+def _is_given(module: Module, value: ast.expr, depth: int = 0) -> bool:
+    """Is all of it made of the parameters of the function, or of parts of them?"""
     names = [n for n in ast.walk(value) if isinstance(n, ast.Name) and n.id not in module.imported]
     bound = [module.file.bindings.last_before(name) for name in names]
-    return all(binding is not None and binding.kind == "parameter" for binding in bound)
+    return all(
+        binding is not None
+        and (
+            binding.kind == "parameter"
+            or ((part := _whole(binding, depth)) is not None and _is_given(module, part, depth + 1))
+        )
+        for binding in bound
+    )
 
 
-def _is_data(module: Module, value: ast.expr) -> bool:
-    """Does it come from a parameter of its function, or from a loop over data?"""
+def _whole(binding: Binding, depth: int) -> ast.expr | None:
+    """What the name is one of: `inputs` of `images, _, labels = inputs`."""
+    unpacks = binding.kind == "unpack" and depth < _DEEPEST
+    return binding.value if unpacks and isinstance(binding.value, (ast.Name, ast.Subscript)) else None
+
+
+def _is_data(module: Module, value: ast.expr, depth: int = 0) -> bool:
+    """Does it come from a parameter of its function, or a part of one, or from a loop over data?"""
     current: ast.expr = value
     while isinstance(current, (ast.Attribute, ast.Subscript)):
         current = current.value
@@ -319,12 +333,17 @@ def _is_data(module: Module, value: ast.expr) -> bool:
         if isinstance(current.func, ast.Attribute) and current.func.attr == "detach":
             return False  # a batch has no graph: what a network made
         inner = [*current.args, *([current.func.value] if isinstance(current.func, ast.Attribute) else [])]
-        return any(_is_data(module, a) for a in inner)
+        return any(_is_data(module, a, depth) for a in inner)
     if not isinstance(current, ast.Name) or current.id == "self":
         return False
     binding = module.file.bindings.last_before(current)
-    return binding is not None and (
-        binding.kind == "parameter" or (binding.kind == "item" and _loops_over_data(binding.node))
+    if binding is None:
+        return False
+    whole = _whole(binding, depth)
+    return (
+        binding.kind == "parameter"
+        or (binding.kind == "item" and _loops_over_data(binding.node))
+        or (whole is not None and not _NO_DATA.search(text_of(whole)) and _is_data(module, whole, depth + 1))
     )
 
 

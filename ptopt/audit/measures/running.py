@@ -95,12 +95,16 @@ def evaluation(setup: Setup) -> Measure:
             in_steps = True
         else:
             free.append(setup.place(module, block))
+    if not graph and not free:
+        for off, place in _by_helpers(setup):
+            (free if off else graph).append(place)
     if graph:
         return Measure(key, title, State.OFF, RECORDS_GRAPH, tuple(graph)[:4])
     if free:
-        return Measure(
-            key, title, State.ON, "under `no_grad` or `inference_mode`", tuple(dict.fromkeys(free))[:4]
-        )
+        how = "under `no_grad` or `inference_mode`"
+        if all(_is_volatile(setup, place) for place in free):
+            how = "by `volatile`, as before torch 0.4"
+        return Measure(key, title, State.ON, how, tuple(dict.fromkeys(free))[:4])
     if setup.blind_model:
         return Measure(key, title, State.UNKNOWN, f"no evaluation seen; {setup.blind_model}")
     if not in_steps and (switched := _switched_to_evaluation(setup)):
@@ -109,6 +113,65 @@ def evaluation(setup: Setup) -> Measure:
     where = "beside the steps, parts of which run without a graph" if in_steps else "in the code that runs"
     return setup.not_applicable(
         key, title, f"no evaluation seen {where}" if in_steps else f"no evaluation {where}"
+    )
+
+
+def _is_volatile(setup: Setup, place: Place) -> bool:
+    """Can nothing but `volatile=True` turn recording off there?"""
+    file = setup.live.read[place.path].file if place.path in setup.live.read else None
+    return file is not None and b"volatile" in file.data and _TURNS_OFF.search(file.text) is None
+
+
+def _by_helpers(setup: Setup) -> Iterator[tuple[bool, Place]]:
+    """Passes of the network in helpers that a loop of an evaluation calls, `features.append(extract(model, images))`: is recording off?
+
+    Only where one of the two switches the network to evaluation.
+    """
+    for function, module in setup.live.functions.items():
+        forward = next(filter(_is_forward, module.file.calls.calls_in(function)), None)
+        if forward is None or module.file.context.trains(function):
+            continue
+        for other, call, _ in callers(setup.live, function, module):
+            outer = other.file.index.function_of(call)
+            evaluating = [] if outer is None else _evaluations_that_call(setup, outer, other)
+            if (
+                outer is None
+                or next(other.file.index.loops_of(call), None) is None
+                or other.file.context.trains(outer)
+                or not (_switches_off(module, function) or _switches_off(other, outer))
+                or not (_EVAL_NAME.search(outer.name) or evaluating)
+                or setup.runs(other, call).truth is False
+                or setup.runs(module, forward).truth is False
+            ):
+                continue
+            off = (
+                module.file.context.grad_off(forward)
+                or other.file.context.grad_off(call)
+                or _ends_the_graph(forward, setup)
+                or _called_without_graph(setup, outer, other)
+                or (bool(evaluating) and all(m.file.context.grad_off(c) for m, c in evaluating))
+            )
+            yield off, setup.place(module, forward)
+
+
+def _evaluations_that_call(
+    setup: Setup, function: FunctionNode, module: Module
+) -> list[tuple[Module, ast.Call]]:
+    """The calls of the function in evaluations, whatever else calls it."""
+    return [
+        (other, call)
+        for other, call, _ in callers(setup.live, function, module)
+        if (caller := _function_of(other, call)) is not None
+        and other.file.context.is_eval_function(caller)
+        and setup.runs(other, call).truth is not False
+    ]
+
+
+def _switches_off(module: Module, function: FunctionNode) -> bool:
+    """Does the function call `model.eval()`?"""
+    return any(
+        isinstance(call.func, ast.Attribute) and call.func.attr == "eval" and not call.args
+        for call in module.file.calls.calls_in(function)
     )
 
 
