@@ -13,6 +13,7 @@ from ptopt.audit.known import Value
 from ptopt.audit.modules import Module, dotted_name, text_of
 from ptopt.audit.setup import Setup, open_condition
 from ptopt.audit.values import Measure, Place, State
+from ptopt.source.file import SourceFile
 from ptopt.source.index import FUNCTIONS, FunctionNode
 
 _PADS = re.compile(r"pad[^\]\n]*\]\s*\*")
@@ -36,6 +37,10 @@ _LAYER = re.compile(r"Conv|Pool|Unfold|conv\dd|^nn\.|Linear|stft")
 ONE_LENGTH = "texts are brought to the one length that the text encoder of CLIP takes"
 # How texts are joined, which a batch of them is not: `sum(examples[k], [])`, `list(chain(*examples[k]))`.
 _JOINS = re.compile(r"\bsum\([^\n]*, \[\]\)|\bchain(\.from_iterable)?\(|\bconcatenate\(")
+_CUTS = re.compile(r"\brange\(")
+_OF_TOKENS = re.compile(
+    r"input_ids|token_?ids|\btokens\b", re.I
+)  # a list of other items that grows is cut into batches
 _LISTED = 4  # places of a row
 _TEXT = re.compile(r"token|text|seq|len|mel|wav|audio|spec|input_ids|word|char", re.I)
 
@@ -286,31 +291,55 @@ def _packers(setup: Setup) -> list[Place]:
 def _cut_into_blocks(setup: Setup, doubted: dict[Place, str]) -> list[Place]:
     """`group_texts`, as the examples of transformers have it: functions that join tokenised texts and cut blocks of one length."""
     found = []
-    for function, module in setup.live.functions.items():
-        if not module.says(_JOINS, function) or not module.once(_cuts, function):
-            continue
-        runs = setup.runs(module, function.body[0])
-        sites = [setup.evaluator.stays_before(node, other) for other, node in setup.live.sites.get(function)]
-        best = max(sites, key=lambda site: (site.truth is True, site.truth is None), default=runs)
-        doubt = next((value for value in (runs, best) if value.truth is None), None)
-        if runs.truth is False or best.truth is False:
-            continue
-        place = setup.place(module, function)
-        if doubt is not None:
-            doubted[place] = open_condition(doubt)
-        found.append(place)
+    for module in setup.live.read.values():
+        for function in module.file.once(_that_cut):
+            outer = setup.live.outermost(module, function)
+            if (outer or function) not in setup.live.functions:
+                continue
+            runs = setup.runs(module, function.body[0])
+            uses = (
+                setup.live.sites.get(function)
+                if outer is None
+                else setup.evaluator.uses_inside(function, outer, module)
+            )
+            sites = [setup.evaluator.stays_before(node, other) for other, node in uses]
+            best = max(sites, key=lambda site: (site.truth is True, site.truth is None), default=runs)
+            doubt = next((value for value in (runs, best) if value.truth is None), None)
+            if runs.truth is False or best.truth is False:
+                continue
+            place = setup.place(module, function)
+            if doubt is not None:
+                doubted[place] = open_condition(doubt)
+            found.append(place)
     return found
 
 
-def _cuts(module: Module, function: FunctionNode) -> bool:
-    """`[t[i : i + size] for i in range(0, total, size)]`"""
-    for call in module.file.calls.calls_in(function):
+def _that_cut(file: SourceFile) -> list[FunctionNode]:
+    """Functions with `[t[i : i + size] for i in range(0, total, size)]` that join what they cut."""
+    if not file.search(_CUTS):
+        return []
+    return [
+        function
+        for function in file.index.of_type(ast.FunctionDef, ast.AsyncFunctionDef)
+        if _cuts_joined(file, function)
+    ]
+
+
+def _cuts_joined(file: SourceFile, function: FunctionNode) -> bool:
+    for call in file.calls.calls_in(function):
         if dotted_name(call.func) != "range" or len(call.args) != 3:
             continue
         step = re.escape(text_of(call.args[2]))
-        if re.search(rf"\[(\w+)\s*:\s*\1 \+ {step}\]", "\n".join(map(text_of, function.body))):
+        text = "\n".join(map(text_of, function.body))
+        cut = {found[1] for found in re.finditer(rf"\b(\w+)\[(\w+)\s*:\s*\2 \+ {step}\]", text)}
+        if cut and (_JOINS.search(text) or (_OF_TOKENS.search(text) and any(_grows(text, n) for n in cut))):
             return True
     return False
+
+
+def _grows(text: str, name: str) -> bool:
+    """`ids.extend(found)`, `ids += found`"""
+    return re.search(rf"\b{name}(\.extend\(| \+= )", text) is not None
 
 
 def _is_of_sequences(text: str) -> bool:
