@@ -210,3 +210,28 @@ def test_a_list_that_grows_and_is_cut_into_batches_is_no_packing(audited: Audito
     (entry,) = audited({"train.py": code}).entries
     found = next(measure for measure in entry.measures if measure.key == "padding")
     assert found.state is State.OFF, found.detail
+
+
+@pytest.mark.parametrize(
+    ("name", "state", "said"),
+    [
+        ("SFT", State.OFF, "`packing` is off (default of TRL for `packing`)"),
+        ("DPO", State.ON, "batches are padded to their longest sequence by TRL"),
+        ("GRPO", State.ON, "batches are padded to their longest sequence by TRL"),
+    ],
+)
+def test_only_the_trainer_of_supervised_fine_tuning_packs(
+    audited: Auditor, name: str, state: State, said: str
+) -> None:
+    code = f"""
+    from trl import {name}Config, {name}Trainer
+
+    trainer = {name}Trainer(model, args={name}Config("out"), train_dataset=data)
+    trainer.train()
+    """
+    audit = audited({"train.py": code})
+    found = next(measure for measure in audit.entries[0].measures if measure.key == "padding")
+    assert (found.state, said in found.detail) == (state, True), found
+    advised = [gap.action for gap in audit.gaps if gap.key == "padding"]
+    assert all(action.startswith("Pack sequences") for action in advised)
+    assert bool(advised) is (state is State.OFF)

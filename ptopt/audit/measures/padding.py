@@ -7,8 +7,8 @@ import re
 from collections.abc import Mapping
 from enum import Enum, auto
 
-from ptopt.audit.arguments import TrainerArguments
-from ptopt.audit.calling import callers
+from ptopt.audit.arguments import Source, TrainerArguments, keyword_value
+from ptopt.audit.calling import callers, lineage
 from ptopt.audit.known import Value
 from ptopt.audit.modules import Module, dotted_name, text_of
 from ptopt.audit.setup import Setup, open_condition
@@ -41,6 +41,10 @@ _CUTS = re.compile(r"\brange\(")
 _OF_TOKENS = re.compile(
     r"input_ids|token_?ids|\btokens\b", re.I
 )  # a list of other items that grows is cut into batches
+_TRAINERS = re.compile(r"Trainer$")
+TO_LONGEST = (
+    "batches are padded to their longest"  # a row that is off says so of what the advice need not ask for
+)
 _LISTED = 4  # places of a row
 _TEXT = re.compile(r"token|text|seq|len|mel|wav|audio|spec|input_ids|word|char", re.I)
 
@@ -48,18 +52,9 @@ _TEXT = re.compile(r"token|text|seq|len|mel|wav|audio|spec|input_ids|word|char",
 def padding(setup: Setup) -> Measure:
     key, title = "padding", "Padding and packing"
     if setup.framework == "TRL":
-        value = TrainerArguments(setup).of("packing")
-        if not value.known:
-            return Measure(key, title, State.UNKNOWN, f"`packing`: {value.note}", _place(value))
-        if value.value:
-            return Measure(key, title, State.ON, f"`packing`{_note(value)}", _place(value))
-        return Measure(
-            key,
-            title,
-            State.OFF,
-            f"`packing` is off{_note(value)}: batches are padded to their longest",
-            _place(value),
-        )
+        found = _of_trl(setup)
+        if found is not None:
+            return found
     doubted: dict[Place, str] = {}  # places that may not run, each with its `open_condition`
     keywords = _padding_keywords(setup)
     packed = _with_those_that_run(
@@ -103,6 +98,42 @@ def padding(setup: Setup) -> Measure:
     if setup.missing:
         return Measure(key, title, State.UNKNOWN, f"no tokenised text seen; {setup.missing}")
     return setup.not_applicable(key, title, "no tokenised text seen")
+
+
+def _of_trl(setup: Setup) -> Measure | None:
+    """What TRL does with the sequences; None where the script decides it.
+
+    Only its trainer of supervised fine-tuning packs. The others pad each batch to its longest sequence.
+    """
+    key, title = "padding", "Padding and packing"
+    arguments = TrainerArguments(setup)
+    trainers = setup.calls("SFTTrainer")
+    if not trainers and not arguments.sources:
+        return Measure(key, title, State.UNKNOWN, f"`packing`: {arguments.of('packing').note}")
+    if trainers or any(_is_of_sft(setup, source) for source in arguments.sources):
+        # Until trl 0.13 the trainer itself had the argument, too.
+        value = keyword_value(setup, trainers, "packing", arguments.of("packing"))
+        if not value.known and not trainers:
+            value = arguments.of("packing")
+        if not value.known:
+            return Measure(key, title, State.UNKNOWN, f"`packing`: {value.note}", _place(value))
+        if value.value:
+            return Measure(key, title, State.ON, f"`packing`{_note(value)}", _place(value))
+        return Measure(key, title, State.OFF, f"`packing` is off{_note(value)}: {TO_LONGEST}", _place(value))
+    if setup.live.calls_spelled("DataCollatorWithPadding") or any(
+        keyword.arg == "data_collator" for _, call in setup.named(_TRAINERS) for keyword in call.keywords
+    ):
+        return None
+    return Measure(key, title, State.ON, f"{TO_LONGEST} sequence by TRL", setup.where())
+
+
+def _is_of_sft(setup: Setup, source: Source) -> bool:
+    bases = (
+        [dotted_name(base) for _, cls in lineage(setup.live, *source.cls) for base in cls.bases]
+        if source.cls is not None
+        else []
+    )
+    return any("SFT" in name.rpartition(".")[2] for name in (source.name, *bases))
 
 
 class _Batches(Enum):
