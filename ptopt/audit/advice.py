@@ -16,7 +16,7 @@ from ptopt.audit.halfprecision import obstacle_places, precision_action
 from ptopt.audit.measures.copies import BY_ACCELERATE, NOT_PINNED
 from ptopt.audit.measures.distributed import DATA_PARALLEL
 from ptopt.audit.measures.optimizer import FILLED_BY_HAND, FUSED_ARGUMENT, may_ask_for_foreach
-from ptopt.audit.measures.padding import TOKENS
+from ptopt.audit.measures.padding import TO_LONGEST, TOKENS
 from ptopt.audit.measures.precision import CONVOLVES
 from ptopt.audit.measures.saving import NOTHING_SAVED
 from ptopt.audit.openconditions import OF_CLASS, has_unpinned_class, open_conditions, settled
@@ -159,6 +159,7 @@ _FEW_TOKENS = 64  # such as of a caption: what is saved by shorter ones is littl
 _OPTION_OF_FRAMEWORK = re.compile(r", or switch on the option of the framework \(`\w+`, `\w+`\)")
 _CLASS = re.compile(r"`([A-Z]\w+)`")
 _SET_BY_HAND = "Where the code fills gradients with zeros, set them to None: `parameter.grad = None` for `parameter.grad.zero_()`."
+_PACK = "Pack sequences: set `packing=True` in the training arguments, or group by length."
 _ASK_LIBRARY = ', or ask the library for it (`attn_implementation="sdpa"`)'
 _OF_TRANSFORMERS = re.compile(r"transformers|attn_implementation")
 # Measures whose advice is code to write: where an option switches it on, that code is there already.
@@ -223,13 +224,14 @@ def gaps(
         ]
         if not missing:
             continue
-        alike: defaultdict[tuple[Level, bool], list[tuple[EntryPoint, Measure]]] = defaultdict(list)
+        alike: defaultdict[tuple[Level, bool, bool], list[tuple[EntryPoint, Measure]]] = defaultdict(list)
         for entry, measure in missing:
             by_hand = (
                 measure.detail == FILLED_BY_HAND
             )  # another line to change than where an optimizer is asked
-            alike[_level(key, entry, entries), by_hand].append((entry, measure))
-        found += [_gap(key, level, some, facts, by_hand) for (level, by_hand), some in alike.items()]
+            pads_little = key == "padding" and TO_LONGEST in measure.detail
+            alike[_level(key, entry, entries), by_hand, pads_little].append((entry, measure))
+        found += [_gap(key, level, some, facts, by_hand) for (level, by_hand, _), some in alike.items()]
     order = list(Level)
     return tuple(sorted(found, key=lambda gap: (order.index(gap.level), -len(gap.entries))))
 
@@ -248,6 +250,8 @@ def _gap(
         advice = replace(advice, action=_action_of_copies(advice.action, [m for _, m in missing]))
     if key == "fused_optimizer":
         advice = replace(advice, action=_action_of_optimizer(advice.action, [m for _, m in missing]))
+    if key == "padding" and all(TO_LONGEST in m.detail for _, m in missing):
+        advice = replace(advice, action=_PACK)
     entries = [entry for entry, _ in missing]
     if key == "pin_memory" and all(map(has_unpinned_class, entries)):
         advice = replace(advice, action=OF_CLASS, effort="a few lines")

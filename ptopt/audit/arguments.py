@@ -30,6 +30,7 @@ _TRUE = frozenset({"true", "yes"})
 _TRL_CHANGED = frozenset(
     {"bf16", "gradient_checkpointing"}
 )  # defaults of TRL's own classes changed between versions
+_ONLY_TRL = frozenset({"packing"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +151,8 @@ class TrainerArguments:
             note = f"{pin}: `{name}` came with transformers {added.version}"
             return Value(True, TRANSFORMERS.get(name), note, place, lacking=added)
         if name in TRANSFORMERS and not (trl and name in _TRL_CHANGED):
-            return Value(True, TRANSFORMERS[name], f"default of transformers for `{name}`", place)
+            whose = "TRL" if name in _ONLY_TRL else "transformers"
+            return Value(True, TRANSFORMERS[name], f"default of {whose} for `{name}`", place)
         whose = "TRL" if trl else "transformers"
         return Value(
             False, note=f"the default of {whose} for `{name}`, which depends on its version", place=place

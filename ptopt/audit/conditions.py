@@ -15,6 +15,7 @@ from ptopt.audit.modules import Module, dotted_name, text_of
 from ptopt.audit.values import Place
 from ptopt.source import work
 from ptopt.source.calls import last_name
+from ptopt.source.file import SourceFile
 from ptopt.source.index import FUNCTIONS, FunctionNode, is_main_test
 
 DEPTH = 12
@@ -202,6 +203,10 @@ class Conditions(ABC):
             return own
         function = module.file.index.function_of(node)
         while function is not None and (outer := module.file.index.function_of(function)) is not None:
+            used = self._used_inside(function, outer, module, depth)
+            if used.truth is False:
+                return used
+            own = used if used.truth is None and own.known else own
             function = outer
         if function is None:
             return own
@@ -212,6 +217,30 @@ class Conditions(ABC):
         if called.truth is False or own.known:
             return called if called.truth is not True or not own.note else own
         return own
+
+    def _used_inside(self, function: FunctionNode, outer: FunctionNode, module: Module, depth: int) -> Value:
+        """Whether the function around a function calls it or hands it on: `texts.map(tokenize)` in one branch of an `if`."""
+        if depth > _DEEPEST or function in self._open:
+            self._cuts += 1
+            return Value(True, True)
+        uses = self.uses_inside(function, outer, module)
+        if not uses or isinstance(module.file.index.parent(function), ast.ClassDef):
+            return Value(True, True)
+        self._open.add(function)
+        answer = self._any(uses, depth)
+        self._open.discard(function)
+        return answer
+
+    def uses_inside(
+        self, function: FunctionNode, outer: FunctionNode, module: Module
+    ) -> list[tuple[Module, ast.AST]]:
+        """Where the function `outer` reads the name of a function in it."""
+        index = module.file.index
+        return [
+            (module, name)
+            for name in module.file.once(_loads).get(function.name, ())
+            if index.within(name, outer) and not index.within(name, function)
+        ]
 
     def _called(self, function: FunctionNode, module: Module, depth: int) -> Value:
         known = self._runs.get(function)
@@ -300,6 +329,15 @@ class Conditions(ABC):
                         return module, ancestor
                     break
         return None
+
+
+def _loads(file: SourceFile) -> Mapping[str, list[ast.Name]]:
+    """The places of a file that read a name, by the name."""
+    found: dict[str, list[ast.Name]] = {}
+    for name in file.index.of_type(ast.Name):
+        if isinstance(name.ctx, ast.Load):
+            found.setdefault(name.id, []).append(name)
+    return found
 
 
 def _exits_before(node: ast.AST, module: Module) -> Iterator[ast.If]:

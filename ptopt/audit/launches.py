@@ -41,6 +41,7 @@ _VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)(?:\[[@*]\])?\}|\$([A-Za-z_]\w*)")
 _WHOLE_LIST = re.compile(r"\"(\$\{\w+\[[@*]\]\})\"")  # its parts, and not one text
 _MORE_OPTIONS = re.compile(r"^\s*--?[A-Za-z][\w-]*(?:[\s=]|$)")
 _REMARK = re.compile(r"\s+(\\?)\s*#\s[^'\"]*$")
+_QUOTED_REMARK = re.compile(r"`\s*#[^`]*`")  # a comment between the lines of a command: nothing is run for it
 _KEEPS_OPTIONS = re.compile(r"\s*(?:export\s+)?[A-Za-z_]\w*=[\"'(].*\s?-\w")  # `FLAGS="--lr 1e-4"`
 _IN_FOLDER = re.compile(r"\$\{?\w+\}?/([\w./-]+\.\w+)")
 _LINK = re.compile(
@@ -228,7 +229,7 @@ def _lines_of(physical: list[str], first: int, last: int) -> dict[str, int]:
     """The options of a command over several lines, each with the first line that gives it."""
     found: dict[str, int] = {}
     for number in range(first, last + 1):
-        line = physical[number - 1]
+        line = _QUOTED_REMARK.sub("", physical[number - 1])
         for option in () if line.lstrip().startswith("#") else _OPTION_NAME.finditer(line):
             found.setdefault(option[1].replace("-", "_"), number)
     return found
@@ -270,7 +271,7 @@ def _logical_lines(text: str) -> list[tuple[int, int, str]]:
     for number, line in enumerate(text.split("\n"), 1):
         if not parts:
             start = number
-        stripped = line.rstrip()
+        stripped = _QUOTED_REMARK.sub("", line).rstrip()
         if stripped.lstrip().startswith("#"):
             stripped = "\\" if parts else ""  # a comment inside a command that goes on
         goes_on = stripped.endswith("\\")

@@ -391,3 +391,11 @@ def test_a_call_whose_answer_differs_between_commands_names_the_option(audited: 
     files = {"train.py": KINDS, "README.md": f"# Start\n```\n{commands}\n```\n"}
     found = row(audited, files, "precision")
     assert found.state is UNKNOWN and ": `--data` differs between 2 commands" in found.detail, found
+
+
+def test_comments_in_backticks_between_the_lines_of_a_command() -> None:
+    text = "python train.py \\\n  --lr 1 `# the rate` \\\n  \\\n  `# memory: --tf32` \\\n  --half True \\\n  --steps 8\n"
+    for path in ("run.sh", "README.md"):
+        (launch,) = launches({path: text.encode()})["train.py"]
+        assert launch.options == {"lr": "1", "half": "True", "steps": "8"}
+        assert launch.place_of("half").line == 5

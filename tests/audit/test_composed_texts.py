@@ -136,3 +136,102 @@ def test_a_condition_of_the_other_branch_is_turned_round(audited: Auditor, test:
     (entry,) = audited({"train.py": PADS.format(code=code)}).entries
     found = next(measure for measure in entry.measures if measure.key == "padding")
     assert (found.state, found.detail.partition(", ")[2]) == (State.UNKNOWN, noted)
+
+
+TRAIN = """
+from dataclasses import dataclass, field
+from transformers import AutoTokenizer, HfArgumentParser, Trainer, TrainingArguments
+
+@dataclass
+class DataArguments:
+    packing: bool = field(default={default})
+
+def main():
+    parser = HfArgumentParser((DataArguments, TrainingArguments))
+    data_args, training_args = parser.parse_args_into_dataclasses()
+    tokenizer = AutoTokenizer.from_pretrained("gpt2")
+
+    def tokenize(examples):
+        return tokenizer(examples["text"], padding="max_length", max_length=512)
+
+    def tokenize_only(examples):
+        return tokenizer(examples["text"])
+
+    def group(examples):
+        joined = []
+        for ids in examples["input_ids"]:
+            joined.extend(ids)
+        return {{"input_ids": [joined[i : i + 512] for i in range(0, len(joined), 512)]}}
+
+    if data_args.packing:
+        texts = load().map(tokenize_only).map(group)
+    else:
+        texts = load().map(tokenize)
+    Trainer(model, training_args, train_dataset=texts).train()
+
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("default", "command", "state"),
+    [
+        ("True", "", State.ON),
+        ("True", " --packing False", State.OFF),
+        ("False", " --packing True", State.ON),
+        ("False", "", State.OFF),
+    ],
+)
+def test_a_function_inside_another_runs_where_its_branch_does(
+    audited: Auditor, default: str, command: str, state: State
+) -> None:
+    files = {"train.py": TRAIN.format(default=default), "run.sh": f"python train.py{command} --do_train\n"}
+    (entry,) = audited(files).entries
+    found = next(measure for measure in entry.measures if measure.key == "padding")
+    assert found.state is state, found.detail
+
+
+def test_a_list_that_grows_and_is_cut_into_batches_is_no_packing(audited: Auditor) -> None:
+    code = """
+    from transformers import AutoTokenizer, Trainer, TrainingArguments
+
+    tokenizer = AutoTokenizer.from_pretrained("gpt2")
+
+    def encode(rows):
+        texts = []
+        for row in rows:
+            texts.extend(row["texts"])
+        parts = [texts[i : i + 64] for i in range(0, len(texts), 64)]
+        return [tokenizer(part, padding="max_length", max_length=512) for part in parts]
+
+    trainer = Trainer(model, TrainingArguments("out"), train_dataset=load().map(encode))
+    trainer.train()
+    """
+    (entry,) = audited({"train.py": code}).entries
+    found = next(measure for measure in entry.measures if measure.key == "padding")
+    assert found.state is State.OFF, found.detail
+
+
+@pytest.mark.parametrize(
+    ("name", "state", "said"),
+    [
+        ("SFT", State.OFF, "`packing` is off (default of TRL for `packing`)"),
+        ("DPO", State.ON, "batches are padded to their longest sequence by TRL"),
+        ("GRPO", State.ON, "batches are padded to their longest sequence by TRL"),
+    ],
+)
+def test_only_the_trainer_of_supervised_fine_tuning_packs(
+    audited: Auditor, name: str, state: State, said: str
+) -> None:
+    code = f"""
+    from trl import {name}Config, {name}Trainer
+
+    trainer = {name}Trainer(model, args={name}Config("out"), train_dataset=data)
+    trainer.train()
+    """
+    audit = audited({"train.py": code})
+    found = next(measure for measure in audit.entries[0].measures if measure.key == "padding")
+    assert (found.state, said in found.detail) == (state, True), found
+    advised = [gap.action for gap in audit.gaps if gap.key == "padding"]
+    assert all(action.startswith("Pack sequences") for action in advised)
+    assert bool(advised) is (state is State.OFF)

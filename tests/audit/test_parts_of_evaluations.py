@@ -110,3 +110,41 @@ def test_configurations_of_tests_say_nothing_of_a_training(audited: Auditor, pat
     measures = audited({"train.py": recorded, **files}).entries[0].measures
     found = next(measure for measure in measures if measure.key == "evaluation")
     assert found.state is State.OFF
+
+
+STEPS = """
+from transformers import Trainer, TrainingArguments
+import torch
+
+class Pairs(Trainer):
+    def compute_loss(self, model, inputs, return_outputs=False):
+        return model(**inputs).loss
+{step}
+def main():
+    arguments = TrainingArguments("out", eval_strategy="steps")
+    trainer = Pairs(model, arguments, train_dataset=texts)
+    trainer.train()
+
+main()
+"""
+PASS = "    def prediction_step(self, model, inputs, prediction_loss_only):\n        {}\n"
+
+
+@pytest.mark.parametrize(
+    ("step", "state"),
+    [
+        ("", State.ON),
+        (PASS.format("return model(**inputs).loss.detach(), None, None"), State.OFF),
+        (PASS.format("return self.compute_loss(model, inputs).detach(), None, None"), State.OFF),
+        ("    @torch.no_grad()\n" + PASS.format("return model(**inputs).loss, None, None"), State.ON),
+        (
+            PASS.format("return super().prediction_step(model, inputs, prediction_loss_only)"),
+            State.ON,
+        ),
+        (PASS.format("return model.generate(**inputs), None, None"), State.ON),
+    ],
+)
+def test_a_step_that_replaces_the_one_of_transformers(audited: Auditor, step: str, state: State) -> None:
+    (entry,) = audited({"train.py": STEPS.format(step=step)}).entries
+    found = next(measure for measure in entry.measures if measure.key == "evaluation")
+    assert found.state is state, found

@@ -7,12 +7,13 @@ import re
 from collections.abc import Mapping
 from enum import Enum, auto
 
-from ptopt.audit.arguments import TrainerArguments
-from ptopt.audit.calling import callers
+from ptopt.audit.arguments import Source, TrainerArguments, keyword_value
+from ptopt.audit.calling import callers, lineage
 from ptopt.audit.known import Value
 from ptopt.audit.modules import Module, dotted_name, text_of
 from ptopt.audit.setup import Setup, open_condition
 from ptopt.audit.values import Measure, Place, State
+from ptopt.source.file import SourceFile
 from ptopt.source.index import FUNCTIONS, FunctionNode
 
 _PADS = re.compile(r"pad[^\]\n]*\]\s*\*")
@@ -36,6 +37,14 @@ _LAYER = re.compile(r"Conv|Pool|Unfold|conv\dd|^nn\.|Linear|stft")
 ONE_LENGTH = "texts are brought to the one length that the text encoder of CLIP takes"
 # How texts are joined, which a batch of them is not: `sum(examples[k], [])`, `list(chain(*examples[k]))`.
 _JOINS = re.compile(r"\bsum\([^\n]*, \[\]\)|\bchain(\.from_iterable)?\(|\bconcatenate\(")
+_CUTS = re.compile(r"\brange\(")
+_OF_TOKENS = re.compile(
+    r"input_ids|token_?ids|\btokens\b", re.I
+)  # a list of other items that grows is cut into batches
+_TRAINERS = re.compile(r"Trainer$")
+TO_LONGEST = (
+    "batches are padded to their longest"  # a row that is off says so of what the advice need not ask for
+)
 _LISTED = 4  # places of a row
 _TEXT = re.compile(r"token|text|seq|len|mel|wav|audio|spec|input_ids|word|char", re.I)
 
@@ -43,18 +52,9 @@ _TEXT = re.compile(r"token|text|seq|len|mel|wav|audio|spec|input_ids|word|char",
 def padding(setup: Setup) -> Measure:
     key, title = "padding", "Padding and packing"
     if setup.framework == "TRL":
-        value = TrainerArguments(setup).of("packing")
-        if not value.known:
-            return Measure(key, title, State.UNKNOWN, f"`packing`: {value.note}", _place(value))
-        if value.value:
-            return Measure(key, title, State.ON, f"`packing`{_note(value)}", _place(value))
-        return Measure(
-            key,
-            title,
-            State.OFF,
-            f"`packing` is off{_note(value)}: batches are padded to their longest",
-            _place(value),
-        )
+        found = _of_trl(setup)
+        if found is not None:
+            return found
     doubted: dict[Place, str] = {}  # places that may not run, each with its `open_condition`
     keywords = _padding_keywords(setup)
     packed = _with_those_that_run(
@@ -98,6 +98,42 @@ def padding(setup: Setup) -> Measure:
     if setup.missing:
         return Measure(key, title, State.UNKNOWN, f"no tokenised text seen; {setup.missing}")
     return setup.not_applicable(key, title, "no tokenised text seen")
+
+
+def _of_trl(setup: Setup) -> Measure | None:
+    """What TRL does with the sequences; None where the script decides it.
+
+    Only its trainer of supervised fine-tuning packs. The others pad each batch to its longest sequence.
+    """
+    key, title = "padding", "Padding and packing"
+    arguments = TrainerArguments(setup)
+    trainers = setup.calls("SFTTrainer")
+    if not trainers and not arguments.sources:
+        return Measure(key, title, State.UNKNOWN, f"`packing`: {arguments.of('packing').note}")
+    if trainers or any(_is_of_sft(setup, source) for source in arguments.sources):
+        # Until trl 0.13 the trainer itself had the argument, too.
+        value = keyword_value(setup, trainers, "packing", arguments.of("packing"))
+        if not value.known and not trainers:
+            value = arguments.of("packing")
+        if not value.known:
+            return Measure(key, title, State.UNKNOWN, f"`packing`: {value.note}", _place(value))
+        if value.value:
+            return Measure(key, title, State.ON, f"`packing`{_note(value)}", _place(value))
+        return Measure(key, title, State.OFF, f"`packing` is off{_note(value)}: {TO_LONGEST}", _place(value))
+    if setup.live.calls_spelled("DataCollatorWithPadding") or any(
+        keyword.arg == "data_collator" for _, call in setup.named(_TRAINERS) for keyword in call.keywords
+    ):
+        return None
+    return Measure(key, title, State.ON, f"{TO_LONGEST} sequence by TRL", setup.where())
+
+
+def _is_of_sft(setup: Setup, source: Source) -> bool:
+    bases = (
+        [dotted_name(base) for _, cls in lineage(setup.live, *source.cls) for base in cls.bases]
+        if source.cls is not None
+        else []
+    )
+    return any("SFT" in name.rpartition(".")[2] for name in (source.name, *bases))
 
 
 class _Batches(Enum):
@@ -286,31 +322,55 @@ def _packers(setup: Setup) -> list[Place]:
 def _cut_into_blocks(setup: Setup, doubted: dict[Place, str]) -> list[Place]:
     """`group_texts`, as the examples of transformers have it: functions that join tokenised texts and cut blocks of one length."""
     found = []
-    for function, module in setup.live.functions.items():
-        if not module.says(_JOINS, function) or not module.once(_cuts, function):
-            continue
-        runs = setup.runs(module, function.body[0])
-        sites = [setup.evaluator.stays_before(node, other) for other, node in setup.live.sites.get(function)]
-        best = max(sites, key=lambda site: (site.truth is True, site.truth is None), default=runs)
-        doubt = next((value for value in (runs, best) if value.truth is None), None)
-        if runs.truth is False or best.truth is False:
-            continue
-        place = setup.place(module, function)
-        if doubt is not None:
-            doubted[place] = open_condition(doubt)
-        found.append(place)
+    for module in setup.live.read.values():
+        for function in module.file.once(_that_cut):
+            outer = setup.live.outermost(module, function)
+            if (outer or function) not in setup.live.functions:
+                continue
+            runs = setup.runs(module, function.body[0])
+            uses = (
+                setup.live.sites.get(function)
+                if outer is None
+                else setup.evaluator.uses_inside(function, outer, module)
+            )
+            sites = [setup.evaluator.stays_before(node, other) for other, node in uses]
+            best = max(sites, key=lambda site: (site.truth is True, site.truth is None), default=runs)
+            doubt = next((value for value in (runs, best) if value.truth is None), None)
+            if runs.truth is False or best.truth is False:
+                continue
+            place = setup.place(module, function)
+            if doubt is not None:
+                doubted[place] = open_condition(doubt)
+            found.append(place)
     return found
 
 
-def _cuts(module: Module, function: FunctionNode) -> bool:
-    """`[t[i : i + size] for i in range(0, total, size)]`"""
-    for call in module.file.calls.calls_in(function):
+def _that_cut(file: SourceFile) -> list[FunctionNode]:
+    """Functions with `[t[i : i + size] for i in range(0, total, size)]` that join what they cut."""
+    if not file.search(_CUTS):
+        return []
+    return [
+        function
+        for function in file.index.of_type(ast.FunctionDef, ast.AsyncFunctionDef)
+        if _cuts_joined(file, function)
+    ]
+
+
+def _cuts_joined(file: SourceFile, function: FunctionNode) -> bool:
+    for call in file.calls.calls_in(function):
         if dotted_name(call.func) != "range" or len(call.args) != 3:
             continue
         step = re.escape(text_of(call.args[2]))
-        if re.search(rf"\[(\w+)\s*:\s*\1 \+ {step}\]", "\n".join(map(text_of, function.body))):
+        text = "\n".join(map(text_of, function.body))
+        cut = {found[1] for found in re.finditer(rf"\b(\w+)\[(\w+)\s*:\s*\2 \+ {step}\]", text)}
+        if cut and (_JOINS.search(text) or (_OF_TOKENS.search(text) and any(_grows(text, n) for n in cut))):
             return True
     return False
+
+
+def _grows(text: str, name: str) -> bool:
+    """`ids.extend(found)`, `ids += found`"""
+    return re.search(rf"\b{name}(\.extend\(| \+= )", text) is not None
 
 
 def _is_of_sequences(text: str) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ptopt.audit.arguments import TrainerArguments
-from ptopt.audit.calling import callers, holds_of_all_calls
+from ptopt.audit.calling import callers, holds_of_all_calls, lineage
 from ptopt.audit.live import Live
 from ptopt.audit.modules import Module, qualified, text_of
 from ptopt.audit.setup import Candidate, Setup
@@ -61,6 +61,8 @@ def evaluation(setup: Setup) -> Measure:
             never = strategy.known and str(strategy.value).lower() in ("no", "false")
             if never and not setup.calls("evaluate"):
                 return setup.not_applicable(key, title, f"nothing is evaluated: `{name}` is no")
+        if recording := _steps_that_record(setup):
+            return Measure(key, title, State.OFF, RECORDS_GRAPH, tuple(recording)[:4])
     if setup.framework in _BY_FRAMEWORK:
         return Measure(key, title, State.ON, f"{setup.framework} evaluates without a graph", setup.where())
     graph: list[Place] = []
@@ -172,6 +174,28 @@ def _switches_off(module: Module, function: FunctionNode) -> bool:
     return any(
         isinstance(call.func, ast.Attribute) and call.func.attr == "eval" and not call.args
         for call in module.file.calls.calls_in(function)
+    )
+
+
+def _steps_that_record(setup: Setup) -> list[Place]:
+    """Passes in a `prediction_step` that replaces the one of transformers, the only place where its Trainer turns recording off."""
+    return [
+        setup.place(module, call)
+        for method, module in setup.live.methods_named("prediction_step")
+        if _is_of_a_trainer(setup, module, method) and setup.runs(module, method.body[0]).truth is not False
+        for call in module.file.calls.calls_in(method)
+        if (_is_forward(call) or text_of(call.func) == "self.compute_loss")
+        and not module.file.context.grad_off(call)
+        and not _ends_the_graph(call, setup)
+        and setup.runs(module, call).truth is not False
+    ]
+
+
+def _is_of_a_trainer(setup: Setup, module: Module, method: FunctionNode) -> bool:
+    return any(
+        text_of(base).endswith("Trainer")
+        for _, owner in lineage(setup.live, module, module.file.index.class_of(method))
+        for base in owner.bases
     )
 
 
