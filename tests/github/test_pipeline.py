@@ -69,7 +69,7 @@ def test_a_finding_is_posted_once(github: FakeGitHub, repo: Repo, client: GitHub
     outcome = review(client, pull, head_sha=pull.head_sha)
     assert outcome.status == "posted" and outcome.reason == ""
     (comment,) = pull.review_comments
-    assert (comment.path, comment.line) == ("train.py", 12)
+    assert (comment.path, comment.start_line, comment.line) == ("train.py", 12, 13)
     assert outcome.posted is not None and not outcome.posted.already_reviewed
     assert outcome.review is not None
     assert [finding.name for finding in outcome.review.findings] == ["item-every-step"]

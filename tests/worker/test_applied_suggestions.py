@@ -13,7 +13,7 @@ APPLIED, MERGED = ("applied", "exact"), ("merged", "exact")
 # Three suggestions, two of them for lines side by side; one of those is to delete a line.
 THREE = SLOW.replace(
     b"        loss = ", b"        mask = torch.zeros(labels.shape).to(device)\n        loss = "
-).replace(b"    return total", b"        torch.cuda.empty_cache()\n    return total")
+).replace(b"        total +=", b"        torch.cuda.empty_cache()\n        total +=")
 
 
 def opened(service: Service, repo: Repo, text: bytes = SLOW, path: str = "train.py") -> Pull:
@@ -61,7 +61,7 @@ def test_a_push_that_nothing_is_waited_for_costs_nothing(
 
 def test_by_hand(service: Service, repo: Repo) -> None:
     pull = opened(service, repo)
-    pull.push({"train.py": SLOW.replace(b"total += loss.item()", b"total  +=  loss.detach( )")})
+    pull.push({"train.py": FAST.replace(b"total += loss.detach()", b"total  +=  loss.detach( )")})
     service.catch_up()
     assert service.signal_values() == [("applied", "similar")]
 
@@ -158,10 +158,10 @@ def test_taken_back_and_closed(service: Service, repo: Repo) -> None:
 def test_with_other_statements_between(service: Service, repo: Repo) -> None:
     pull = opened(service, repo)
     new = b"        total += (  # no wait\n            loss.detach()\n        )\n"
-    pull.push({"train.py": SLOW.replace(b"        total += loss.item()\n", new)})
+    pull.push({"train.py": FAST.replace(b"        total += loss.detach()\n", new)})
     service.catch_up()
     assert service.signal_values("applied", "changed") == []  # other words for it: nobody knows
-    pull.push({"train.py": SLOW.replace(b"loss.item()", b"loss.detach()  # no wait")})
+    pull.push({"train.py": FAST.replace(b"loss.detach()", b"loss.detach()  # no wait")})
     service.catch_up()
     assert service.signal_values("applied", "changed") == [("applied", "similar")]
 
