@@ -73,6 +73,21 @@ def test_a_copy_of_which_more_than_an_extreme_is_used() -> None:
     assert "Only a sum" not in compared and "Compute on the device, and copy the result once." in compared
 
 
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (
+            "for c in range(19):\n                share[c] = (y == c).sum().item()",
+            "in each iteration of the loop at line ",
+        ),
+        ("share[0] = (y == 0).sum().item()", "makes Python wait for the GPU on every step"),
+    ],
+)
+def test_a_loop_inside_of_the_step_is_named(code: str, words: str) -> None:
+    (said,) = messages("item-every-step", COPY.replace("depth = model.depth.cpu().numpy()", "").format(code))
+    assert words in said and "on every step of the loop at line " in said
+
+
 COLLECTED = """
     @torch.no_grad()
     def evaluate(model, loader):
