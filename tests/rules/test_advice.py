@@ -35,7 +35,12 @@ JOINED = """
 
 
 @pytest.mark.parametrize(
-    "joined", ["[scores, torch.sigmoid(model(batch))[batch > 0]]", "(scores, model(batch).flatten()), dim=0"]
+    "joined",
+    [
+        "[scores, torch.sigmoid(model(batch))[batch > 0]]",
+        "(scores, model(batch).flatten()), dim=0",
+        "[scores, model(batch).max(1)[0]]",
+    ],
 )
 def test_an_evaluation_that_joins_what_has_a_graph_says_so(joined: str) -> None:
     (said,) = messages("evaluation-records-graph", JOINED.format(joined))
@@ -44,7 +49,13 @@ def test_an_evaluation_that_joins_what_has_a_graph_says_so(joined: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "joined", ["[scores, model(batch).detach()]", "[scores, model(batch).argmax(1)]", "[other, model(batch)]"]
+    "joined",
+    [
+        "[scores, model(batch).detach()]",
+        "[scores, model(batch).argmax(1)]",
+        "[scores, model(batch).max(1)[1]]",
+        "[other, model(batch)]",
+    ],
 )
 def test_what_is_joined_without_a_graph_does_not_grow(joined: str) -> None:
     (said,) = messages("evaluation-records-graph", JOINED.format(joined))

@@ -467,7 +467,17 @@ def _keeps_graph(expr: ast.expr, sources: set[ast.AST], tainted: set[str], file:
     if isinstance(expr, (ast.Name, ast.Attribute)):
         return path_of(expr) in tainted
     if isinstance(expr, ast.Subscript):
-        return _keeps_graph(expr.value, sources, tainted, file) and not isinstance(expr.slice, ast.Constant)
+        call = expr.value
+        if isinstance(
+            expr.slice, ast.Constant
+        ):  # of a tuple, perhaps: only of `scores.max(1)` is known what it is
+            if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
+                return False
+            if call.func.attr not in _PICKS or expr.slice.value != 0:
+                return False
+            parts = [call.func.value, *call.args[:1]]
+            return any(_keeps_graph(part, sources, tainted, file) for part in parts)
+        return _keeps_graph(call, sources, tainted, file)
     if isinstance(expr, ast.UnaryOp):
         return not isinstance(expr.op, ast.Not) and _keeps_graph(expr.operand, sources, tainted, file)
     if isinstance(expr, ast.BinOp):
