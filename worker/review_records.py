@@ -14,7 +14,7 @@ from feedback.signals import hashed
 from feedback.signals.stored_suggestion import Replacement, suggestion_hashes
 from ptopt.change import Change, ChangedFile
 from ptopt.findings import Finding, Review
-from ptopt.github.comment import suggestion
+from ptopt.github.comment import offers, suggestion
 from ptopt.github.errors import SupersededError
 from ptopt.github.pipeline import Outcome
 from ptopt.github.post import Posted
@@ -163,7 +163,7 @@ def _comments(
             "author": author,
             "safety": str(finding.fix.safety) if finding.fix else "",
             "path_hash": hashed(finding.path, key),
-            "suggestion": _suggestion(change, review, finding, key),
+            "suggestion": _suggestion(change, review, finding, posted, key) if offers(comment.body) else {},
             "posted_at": now,
         }
         for finding, comment in posted.comments
@@ -172,13 +172,19 @@ def _comments(
     session.execute(insert(session, CommentRow).on_conflict_do_nothing(), rows)
 
 
-def _suggestion(change: Change, review: Review, finding: Finding, key: bytes) -> dict[str, Any]:
+def _suggestion(
+    change: Change, review: Review, finding: Finding, posted: Posted, key: bytes
+) -> dict[str, Any]:
     file = next((file for file in change.files if file.path == finding.path), None)
     replacement = _replacement(review, file, finding)
     text = (review.sources or {}).get(finding.path)
     if replacement is None or text is None:
         return {}
-    here = (each for each in review.findings if each.path == finding.path and each is not finding)
+    here = (
+        each
+        for each, comment in posted.comments
+        if each.path == finding.path and each is not finding and offers(comment.body)
+    )
     others = [other for each in here if (other := _replacement(review, file, each)) is not None]
     return suggestion_hashes(text, replacement, key, others)
 

@@ -6,7 +6,9 @@ the fix makes of the file, because it is committed as it stands.
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ptopt.change import Change, ChangedFile
@@ -56,13 +58,19 @@ class Suggestion:
     end: int
     lines: tuple[str, ...]
 
+    def overlaps(self, others: Iterable[Suggestion]) -> bool:
+        return any(self.start <= other.end and other.start <= self.end for other in others)
+
 
 def draft(review: Review, change: Change, finding: Finding) -> CommentDraft | None:
-    """The comment on a finding; None where GitHub takes none: then it is a section of the review's body."""
+    """The comment on a finding; None where GitHub takes none: then it is a section of the review's body.
+
+    Of suggestions for the same lines, the first in `review.findings` is offered.
+    """
     file = next((file for file in change.files if file.path == finding.path), None)
     if file is None:
         return None
-    offer = suggestion(review, file, finding)
+    offer = offered(review, file, finding)
     at = Span(offer.start, offer.end) if offer is not None else _stand(file, finding)
     if at is None:
         return None
@@ -97,6 +105,28 @@ def _stand(file: ChangedFile, finding: Finding) -> Span | None:
     """On the finding, or else on the line of the change that brought it about."""
     spans = [finding.span, *(Span(e.line, e.line) for e in finding.evidence if e.line in file.added)]
     return next((at for at in (file.anchor(s.start, s.end) for s in spans) if at is not None), None)
+
+
+def offered(review: Review, file: ChangedFile, finding: Finding) -> Suggestion | None:
+    """The suggestion, unless a finding before this one offers another for one of its lines.
+
+    GitHub commits only one of the two: the other is outdated then, and a batch with both is refused.
+    """
+    own = suggestion(review, file, finding)
+    if own is None:
+        return None
+    before = itertools.takewhile(lambda each: each.fingerprint != finding.fingerprint, review.findings)
+    taken: list[Suggestion] = []
+    for each in before:
+        made = suggestion(review, file, each) if each.path == finding.path else None
+        if made is not None and not made.overlaps(taken):
+            taken.append(made)
+    return None if own.overlaps(taken) else own
+
+
+def offers(body: str) -> bool:
+    """Does this comment of ours have a suggestion?"""
+    return re.search(r"^`{3,}suggestion$", body.replace("\r", ""), re.MULTILINE) is not None
 
 
 def suggestion(review: Review, file: ChangedFile, finding: Finding) -> Suggestion | None:

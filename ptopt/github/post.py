@@ -6,6 +6,7 @@ anywhere is simply run again.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -23,7 +24,7 @@ from ptopt.github.errors import (
     TooLargeError,
 )
 from ptopt.github.summary import body_markers, later, summary
-from ptopt.github.values import PostedComment, PostedReview, PullRequest, ReviewDraft
+from ptopt.github.values import CommentDraft, PostedComment, PostedReview, PullRequest, ReviewDraft
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +134,7 @@ class _Posting:
         drafts = {
             f.fingerprint: comment
             for f in self._findings
-            if f.fingerprint not in known and (comment := draft(self._review, self._change, f)) is not None
+            if f.fingerprint not in known and (comment := self._draft(f)) is not None
         }
         if not drafts and (self._reviews or not self._findings):
             return None
@@ -149,6 +150,14 @@ class _Posting:
         # GitHub does not say which comment it refuses, so all of them move to the body: nothing is lost.
         self._refused_now.update(drafts)
         return self._submit(ReviewDraft(self._pull.head_sha, self._body(new, new), ()))
+
+    def _draft(self, finding: Finding) -> CommentDraft | None:
+        """Its suggestion gives way to those of comments that stand already; what is outdated cannot be accepted any more."""
+        reported = self._reported()
+        standing = {fingerprint for fingerprint, comment in reported.items() if comment.line is not None}
+        first = [f for f in self._findings if f.fingerprint in standing]
+        new = [f for f in self._findings if f.fingerprint not in reported]
+        return draft(dataclasses.replace(self._review, findings=(*first, *new)), self._change, finding)
 
     def _body(self, new: Sequence[Finding], refused: Sequence[Finding]) -> str:
         head = self._pull.head_sha
@@ -198,8 +207,7 @@ class _Posting:
         unreported = [
             f
             for f in self._findings
-            if f.fingerprint not in reported
-            and (f.fingerprint in refused or draft(self._review, self._change, f) is None)
+            if f.fingerprint not in reported and (f.fingerprint in refused or self._draft(f) is None)
         ]
         body = summary(self._review, unreported, markers.read(first.body), ignoring=self._options.ignoring)
         if not sticky.same_text(first.body, body):

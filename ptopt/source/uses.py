@@ -196,6 +196,14 @@ class Uses:
             return self._ways(call, names)
         return {HOST} if name in _ON_HOST else {PASSED}
 
+    def _begins_anew(self, target: ast.Name, node: ast.AST) -> bool:
+        """Is what the right-hand side reads under this name never what the assignment gave it: no loop carries that back?"""
+        loop = next(self._index.loops_of(node), None)
+        return loop is None or any(
+            isinstance(name.ctx, ast.Store) and name.lineno < target.lineno
+            for name in self.named_in(loop, target.id)
+        )
+
     def _assigned(self, node: ast.Assign | ast.AnnAssign | ast.NamedExpr, names: int) -> set[str]:
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         ways: set[str] = set()
@@ -207,6 +215,10 @@ class Uses:
             loads = self.loads(self._index.function_of(node), target.id)
             first = bisect_left(loads, node.lineno, key=_by_line)
             uses = loads[first : first + _MOST_USES]
+            if uses and uses[0].lineno <= _last_line(node) and self._begins_anew(target, node):
+                uses = [
+                    use for use in uses if not self._index.within(use, node)
+                ]  # those read the value before
             if not uses:
                 ways.add(IGNORED)
             elif names == 0:
@@ -214,3 +226,7 @@ class Uses:
             for use in uses:
                 ways |= self._ways(use, names - 1) if names else set()
         return ways
+
+
+def _last_line(node: ast.stmt | ast.expr) -> int:
+    return node.end_lineno or node.lineno

@@ -12,12 +12,15 @@ from markdown_it.token import Token
 from ptopt.change import Hunk
 from ptopt.findings import Edit, Evidence, Finding, Fix, Impact, Place, Proof, Safety, Span
 from ptopt.github import markers
-from ptopt.github.comment import LIMIT, Suggestion, body_section, draft, size, suggestion
+from ptopt.github.comment import LIMIT, Suggestion, body_section, draft, offers, size, suggestion
 from ptopt.verify import apply_edits
 from tests.github.reviews import HOSTILE, SOURCE, change_of, changed, finding, reviewed
 
 ITEM = finding(SOURCE, "total += loss.item()", "total += loss.detach()")
 AGAIN = dataclasses.replace(ITEM.as_place(), span=Span(11, 11))
+
+
+FAST_END = "        total += loss.detach()\n        print(loss.item())\n    return float(total)\n"
 
 
 def body_of(found: Finding, source: str = SOURCE, hunks: tuple[Hunk, ...] | None = None) -> str:
@@ -53,6 +56,32 @@ def assert_inert(text: str) -> None:
     ).replace("\u200b", "\0")
     assert not re.search(r"@\w|#\d|\w://|\bwww\.|\bgh-\d|:\w+:", said, re.I)
     assert text.replace("\t", "").replace("\n", "").replace("\r", "").replace("\u3000", "").isprintable()
+
+
+# -- suggestions for the same lines --------------------------------------------------------------------------------
+
+SUM = finding(SOURCE, SOURCE[SOURCE.index("        total +=") :], FAST_END, fingerprint="a")
+PRINT = finding(SOURCE, "        print(loss.item())\n", "", fingerprint="b")
+
+
+@pytest.mark.parametrize(("first", "second"), [(SUM, PRINT), (PRINT, SUM)])
+def test_of_suggestions_for_the_same_lines_the_first_is_offered(first: Finding, second: Finding) -> None:
+    """The other comment shows what it changes, without a button."""
+    review, change = reviewed(first, second), change_of(changed(SOURCE))
+    one, other = draft(review, change, first), draft(review, change, second)
+    assert one is not None and offers(one.body)
+    assert other is not None and not offers(other.body)
+    assert "Fix, which `ptopt fix` applies:" in other.body and "```diff" in other.body
+    alone = draft(reviewed(second), change, second)
+    assert alone is not None and offers(alone.body)
+
+
+def test_what_is_not_offered_keeps_no_other_from_it() -> None:
+    old = "        optimizer.step()\n        total += loss.item()"
+    above = finding(SOURCE, old, "        total += loss\n        optimizer.step()", fingerprint="c")
+    review, change = reviewed(above, SUM, PRINT), change_of(changed(SOURCE))
+    drafts = [draft(review, change, each) for each in review.findings]
+    assert [each is not None and offers(each.body) for each in drafts] == [True, False, True]
 
 
 # -- what it says ------------------------------------------------------------------------------------------------

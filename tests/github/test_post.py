@@ -10,8 +10,10 @@ from fake_github.http import Answer, ApiError
 from fake_github.rest import checks
 from ptopt.github import markers
 from ptopt.github.auth import for_token
+from ptopt.github.comment import offers
 from ptopt.github.post import Posted
 from tests.github.desk import BASE, BOT, BOTH, CLEAN, EXTRAS, ITEM, Desk
+from tests.github.reviews import finding, reviewed
 
 
 @pytest.fixture
@@ -62,6 +64,22 @@ def test_a_push_brings_only_what_is_new(desk: Desk) -> None:
     assert posted.review_id == second.id
     assert desk.post() == dataclasses.replace(posted, already_reviewed=True)
     assert desk.writes == 3
+
+
+def test_a_suggestion_that_can_still_be_accepted_comes_first(desk: Desk) -> None:
+    """A better one for the same lines is shown without a button, unless the old one is outdated."""
+    worse = finding(ITEM, "        print(loss.item())\n", "", fingerprint="a")
+    change, _ = desk.look()
+    desk.post(change, reviewed(worse, source=ITEM))
+    longer, changed = "# more\n" + ITEM, ITEM.replace("print(", "print(1, ")
+    for name, other, free in (("b", longer, False), ("c", changed, True)):
+        desk.push(other)
+        change, _ = desk.look()
+        end = other[other.index("        optimizer.step()") :]
+        better = finding(other, end, end.replace("step()", "step(None)"), fingerprint=name)
+        desk.post(change, reviewed(better, worse, source=other))
+        assert offers(desk.pull.review_comments[-1].body) is free
+    assert len(desk.pull.review_comments) == 3 and offers(desk.pull.review_comments[0].body)
 
 
 def test_a_push_without_news_is_silent(desk: Desk) -> None:

@@ -24,6 +24,44 @@ def test_an_evaluation_that_chains_the_graphs_of_all_batches_says_so() -> None:
     assert "memory grows" not in read
 
 
+JOINED = """
+    def evaluate(model, loader):
+        model.eval()
+        scores = torch.tensor([])
+        for batch in loader:
+            scores = torch.cat({})
+        return float(scores.mean())
+"""
+
+
+@pytest.mark.parametrize(
+    "joined",
+    [
+        "[scores, torch.sigmoid(model(batch))[batch > 0]]",
+        "(scores, model(batch).flatten()), dim=0",
+        "[scores, model(batch).max(1)[0]]",
+    ],
+)
+def test_an_evaluation_that_joins_what_has_a_graph_says_so(joined: str) -> None:
+    (said,) = messages("evaluation-records-graph", JOINED.format(joined))
+    assert "`scores` on line " in said
+    assert "keeps the graph of every batch, so that memory grows with their number" in said
+
+
+@pytest.mark.parametrize(
+    "joined",
+    [
+        "[scores, model(batch).detach()]",
+        "[scores, model(batch).argmax(1)]",
+        "[scores, model(batch).max(1)[1]]",
+        "[other, model(batch)]",
+    ],
+)
+def test_what_is_joined_without_a_graph_does_not_grow(joined: str) -> None:
+    (said,) = messages("evaluation-records-graph", JOINED.format(joined))
+    assert "memory grows" not in said
+
+
 COPY = """
     def train(model, loader, optimizer):
         for x, y in loader:
@@ -41,6 +79,24 @@ def test_a_copy_of_which_more_than_an_extreme_is_used() -> None:
     whole = "low, high = depth.min(), depth.max()\n            maps.append((depth - low) / high)"
     (used,) = messages("host-copy-every-step", COPY.format(whole))
     assert "Only a sum" not in used
+    mask = "classes = model(x).argmax(1)\n            classes = torch.argmax(classes, 1).cpu().numpy()\n            "
+    (compared,) = messages("host-copy-every-step", COPY.format(f"{mask}image[classes == 1] = 0"))[1:]
+    assert "Only a sum" not in compared and "Compute on the device, and copy the result once." in compared
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (
+            "for c in range(19):\n                share[c] = (y == c).sum().item()",
+            "in each iteration of the loop at line ",
+        ),
+        ("share[0] = (y == 0).sum().item()", "makes Python wait for the GPU on every step"),
+    ],
+)
+def test_a_loop_inside_of_the_step_is_named(code: str, words: str) -> None:
+    (said,) = messages("item-every-step", COPY.replace("depth = model.depth.cpu().numpy()", "").format(code))
+    assert words in said and "on every step of the loop at line " in said
 
 
 COLLECTED = """

@@ -42,6 +42,12 @@ def _uses(code: str) -> frozenset[str]:
         ("y = read().detach().cpu().mean()", {REDUCED}),
         ("y = read().transpose(0, 1)", {COMPUTED}),
         ("x = read()\nif x: pass\nprint(x)", {COMPARED, REPORTED}),
+        ("x = read(x.sum())\nprint(x)", {REPORTED}),  # the old value is summed
+        ("for x in xs:\n    x = f(x)\n    x = read(x.sum())\n    print(x)", {REPORTED}),
+        (
+            "for y in ys:\n    x = read(y) + x.sum()\n    print(x)",
+            {REDUCED, REPORTED},
+        ),  # in the next iteration
         ("x = read()\ny = x\nz = y\nprint(z)", {REPORTED}),
     ],
 )

@@ -16,6 +16,13 @@ THREE = SLOW.replace(
 ).replace(b"        total +=", b"        torch.cuda.empty_cache()\n        total +=")
 
 
+# A suggestion inside of the lines of another: one for the lines above and below it.
+NESTED = SLOW.replace(
+    b"    return total\n",
+    b"        torch.cuda.empty_cache()\n    return total\n",
+)
+
+
 def opened(service: Service, repo: Repo, text: bytes = SLOW, path: str = "train.py") -> Pull:
     pull = repo.pull(files={path: text}, author="dev")
     service.catch_up()
@@ -91,6 +98,26 @@ def test_one_after_the_other(service: Service, repo: Repo, order: tuple[int, ...
     assert [s.comment_id for s in service.signals() if s.kind == "applied"] == [
         service.comments()[which].id for which in order
     ]
+
+
+def test_of_suggestions_for_the_same_lines_one_is_offered(service: Service, repo: Repo) -> None:
+    """Each one that is offered can be accepted, whatever was accepted before."""
+    pull = opened(service, repo, NESTED)
+    item, empty = sorted(pull.review_comments, key=lambda comment: "PTO801" in comment.body)
+    offered = [comment for comment in (item, empty) if "```suggestion" in comment.body]
+    assert len(offered) == 1 and len(pull.review_comments) == 2
+    assert [bool(comment.suggestion) for comment in service.comments()] == [
+        comment in offered for comment in pull.review_comments
+    ]
+    while offered:  # what is left over is offered, or said, again
+        pull.accept(offered[0].id, "dev")
+        service.catch_up()
+        offered = [
+            comment
+            for comment in pull.review_comments
+            if comment.place[1] is not None and "```suggestion" in comment.body
+        ]
+    assert service.signal_values("applied") == [APPLIED]
 
 
 def test_several_at_once(service: Service, repo: Repo) -> None:

@@ -425,9 +425,9 @@ class EvaluationRecordsGraph(Rule):
                 f", and `{file.source(total.target)}` on line {total.lineno} holds on to the graph of every batch, so that memory "
                 "grows with their number until it runs out"
             )
-        elif listed is not None and isinstance(listed.func, ast.Attribute):
+        elif listed is not None:
             kept += (
-                f", and {quote(file, listed.func.value)} on line {listed.lineno} keeps the graph of every batch, so that memory "
+                f", and {quote(file, listed)} on line {listed.lineno} keeps the graph of every batch, so that memory "
                 "grows with their number until it runs out"
             )
 

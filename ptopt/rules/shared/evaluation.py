@@ -202,8 +202,8 @@ def _keeps_all_batches(
     return bool(_EVALUATES.search(function.name)) and summed_with_graph([call], file) is not None
 
 
-def kept_with_graph(calls: list[ast.Call], file: SourceFile) -> ast.Call | None:
-    """The `append` by which a loop over data keeps what each pass gives, with its graph."""
+def kept_with_graph(calls: list[ast.Call], file: SourceFile) -> ast.expr | None:
+    """The list, or the tensor, in which a loop over data keeps what each pass gives, with its graph."""
     by_loop: defaultdict[Loop, list[ast.Call]] = defaultdict(list)
     for call in calls:
         for loop in file.index.loops_of(call):

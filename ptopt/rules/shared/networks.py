@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -51,6 +51,7 @@ _GRADLESS_METHODS = GRADLESS_FUNCTIONS | frozenset(
     "item numpy tolist detach multinomial size dim numel batch_decode argmax topk_indices".split()
 )
 _WITHOUT_GRAPH = frozenset({"data", "shape", "dtype", "device", "sequences", "indices"})
+_JOIN = frozenset({"torch.cat", "torch.concat", "torch.concatenate", "torch.hstack", "torch.vstack"})
 _PICKS = frozenset({"topk", "max", "min", "sort", "kthvalue"})  # give values and indices
 _PLAIN_BUILTINS = frozenset({"float", "int", "len", "str", "bool", "print", "range", "type", "isinstance"})
 _SCORE = re.compile(
@@ -397,8 +398,9 @@ def summed_with_graph(calls: Sequence[ast.Call], file: SourceFile) -> ast.AugAss
     return None
 
 
-def listed_with_graph(calls: Sequence[ast.Call], loop: Loop, file: SourceFile) -> ast.Call | None:
-    """`losses.append(loss)` of what `calls`, all of them in the loop, give: the list, made before it, keeps the graph of each pass.
+def listed_with_graph(calls: Sequence[ast.Call], loop: Loop, file: SourceFile) -> ast.expr | None:
+    """`losses` of `losses.append(loss)`, or of `losses = torch.cat([losses, loss])`, of what `calls`, all of them in the loop,
+    give: it was made before the loop, and keeps the graph of each pass.
 
     Only where nothing but tensor operations stands between: what an unknown function returns may have no graph.
     """
@@ -410,9 +412,19 @@ def listed_with_graph(calls: Sequence[ast.Call], loop: Loop, file: SourceFile) -
     tainted: set[str] = set()
     for node in nodes:
         if isinstance(node, ast.Assign):
+            grown = _grown(node, file)
+            if (
+                grown is not None
+                and next(file.index.loops_of(node), None) is loop
+                and len(list(_stores(grown.id, nodes))) == 1
+                and _keeps_graph(node.value, sources, tainted - {grown.id}, file)
+            ):
+                return grown
             for target in node.targets:
                 keeps = _keeps_graph(node.value, sources, tainted, file)
-                tainted = tainted | _names(target) if keeps else tainted - _names(target)
+                tainted = tainted - _names(target)
+                if keeps:
+                    tainted |= _names(_without_indices(target, node.value))
         elif (
             isinstance(node, ast.Call)
             and isinstance(node.func, ast.Attribute)
@@ -424,8 +436,28 @@ def listed_with_graph(calls: Sequence[ast.Call], loop: Loop, file: SourceFile) -
             and _keeps_graph(node.args[0], sources, tainted, file)
             and not _is_emptied(path, nodes)
         ):
-            return node
+            return node.func.value
     return None
+
+
+def _grown(node: ast.Assign, file: SourceFile) -> ast.Name | None:
+    """`scores` of `scores = torch.cat([scores, more])`."""
+    target, parts = node.targets[0], _joined_parts(node.value, file)
+    if len(node.targets) > 1 or not isinstance(target, ast.Name):
+        return None
+    return target if any(isinstance(part, ast.Name) and part.id == target.id for part in parts) else None
+
+
+def _joined_parts(expr: ast.expr, file: SourceFile) -> list[ast.expr]:
+    """The tensors that `torch.cat` or its like joins, where they are listed in the call."""
+    listed = expr.args[0] if isinstance(expr, ast.Call) and expr.args else None
+    if not isinstance(listed, (ast.List, ast.Tuple)) or not isinstance(expr, ast.Call):
+        return []
+    return listed.elts if file.imports.qualified(expr.func) in _JOIN else []
+
+
+def _stores(name: str, nodes: Sequence[ast.AST]) -> Iterator[ast.Name]:
+    return (n for n in nodes if isinstance(n, ast.Name) and n.id == name and not isinstance(n.ctx, ast.Load))
 
 
 def _keeps_graph(expr: ast.expr, sources: set[ast.AST], tainted: set[str], file: SourceFile) -> bool:
@@ -434,6 +466,18 @@ def _keeps_graph(expr: ast.expr, sources: set[ast.AST], tainted: set[str], file:
         return True
     if isinstance(expr, (ast.Name, ast.Attribute)):
         return path_of(expr) in tainted
+    if isinstance(expr, ast.Subscript):
+        call = expr.value
+        if isinstance(
+            expr.slice, ast.Constant
+        ):  # of a tuple, perhaps: only of `scores.max(1)` is known what it is
+            if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
+                return False
+            if call.func.attr not in _PICKS or expr.slice.value != 0:
+                return False
+            parts = [call.func.value, *call.args[:1]]
+            return any(_keeps_graph(part, sources, tainted, file) for part in parts)
+        return _keeps_graph(call, sources, tainted, file)
     if isinstance(expr, ast.UnaryOp):
         return not isinstance(expr.op, ast.Not) and _keeps_graph(expr.operand, sources, tainted, file)
     if isinstance(expr, ast.BinOp):
@@ -441,6 +485,8 @@ def _keeps_graph(expr: ast.expr, sources: set[ast.AST], tainted: set[str], file:
     if not isinstance(expr, ast.Call) or not _carries(expr, sources, tainted, file):
         return False
     func, name = expr.func, last_name(expr.func)
+    if joined := _joined_parts(expr, file):
+        return any(_keeps_graph(part, sources, tainted, file) for part in joined)
     qualified = file.imports.qualified(func)
     if (qualified.startswith("torch.") and name not in TENSOR_FACTORIES) or (
         not qualified and _COMPUTES_LOSS.search(name)

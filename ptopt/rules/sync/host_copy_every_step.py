@@ -209,9 +209,9 @@ def _advice(node: ast.AST, tensor: ast.expr, trains: bool, file: SourceFile, *, 
     ways = file.uses.of(node)
     if torch_op(value_of(tensor, file), file, "stack", "cat") is not None:
         return "It is one copy of several values already: make it only on the steps that use them."
-    if REDUCED in ways and not ways & {COMPUTED, PASSED, RETURNED, STORED}:
+    if REDUCED in ways and not ways & {COMPARED, COMPUTED, PASSED, RETURNED, STORED}:
         return "Only a sum or an extreme of it is used: compute that on the device, and read the one number."
-    if ways & {COMPUTED, PASSED, REDUCED}:
+    if ways & {COMPARED, COMPUTED, PASSED, REDUCED}:
         return "Compute on the device, and copy the result once."
     if large:
         return "Copy it only on the steps that report it."

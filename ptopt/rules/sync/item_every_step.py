@@ -326,7 +326,7 @@ class ItemEveryStep(Rule):
             )
         yield Problem(
             node,
-            f"{quote(file, node)} makes Python wait for the GPU {'for each parameter, ' if each else ''}{place.words}. "
+            f"{quote(file, node)} makes Python wait for the GPU {'for each parameter, ' if each else _inner_loop(node, place.node, file)}{place.words}. "
             f"{advice}{'' if each else small_gain(node, place, file)}{beside(node, place.node, file)}",
             sure,
             place.evidence,
@@ -340,6 +340,14 @@ class ItemEveryStep(Rule):
                 "once": float(once),
             },
         )
+
+
+def _inner_loop(node: ast.AST, within: ast.AST, file: SourceFile) -> str:
+    """The loop inside of the step that repeats the read: one wait becomes many."""
+    loop = next(file.index.loops_of(node), None)
+    if loop is None or loop is within or not file.index.within(loop, within):
+        return ""
+    return f"in each iteration of the loop at line {loop.lineno}, "
 
 
 def _per_parameter(node: ast.AST, within: ast.AST, file: SourceFile) -> bool:
