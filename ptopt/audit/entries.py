@@ -27,6 +27,7 @@ _MAIN = re.compile(
     r"|^\w[\w, ]*=[^#\n]*\.parse_(?:known_)?args\(".encode(),
     re.M,
 )
+_STARTS_ONE = re.compile(rb"\.backward\(|\.(fit|train|learn)\(|[tT]rainer\b")
 # Scripts that use what training made: what they import may hold a training, which they do not run.
 _USES = re.compile(
     r"(^|_)(infer|inference|test|demo|predict|sample|export|eval|evaluate|convert|conversion|generate|extract|preprocess|unwrap|merge|"
@@ -77,7 +78,8 @@ Start = tuple[str, Module, ast.Call]
 def candidates(modules: Modules, scripts: frozenset[str]) -> list[str]:
     """Files that a user may start, those that look most like a training first, as many as are looked at.
 
-    They have a main block or code at the top, or are named as console scripts.
+    They have a main block or code at the top, or are named as console scripts. Where there are too many, those that
+    start a training themselves are looked at first, and examples that are named for it before other code of the library.
     """
     found = [
         (_unlikely(path), path)
@@ -86,11 +88,26 @@ def candidates(modules: Modules, scripts: frozenset[str]) -> list[str]:
         and path_kind(path) != "tests"
         and (path in scripts or is_notebook(path) or _MAIN.search(data))
     ]
-    return [path for _, path in sorted(found)][:MOST_CANDIDATES]
+    if len(found) > MOST_CANDIDATES:
+        found.sort(
+            key=lambda each: (
+                _STARTS_ONE.search(modules.files[each[1]]) is None,
+                is_notebook(each[1]),
+                not _is_named_for_training(each[1]),
+                each,
+            )
+        )
+    else:
+        found.sort()
+    return [path for _, path in found][:MOST_CANDIDATES]
+
+
+def _is_named_for_training(path: str) -> bool:
+    return bool(_TRAINING_NAME.search(path.rpartition("/")[2].lower()))
 
 
 def _unlikely(path: str) -> int:
-    likely = bool(_TRAINING_NAME.search(path.rpartition("/")[2].lower()))
+    likely = _is_named_for_training(path)
     if not likely and _is_named_for_use(path):
         return 3 + 4 * is_notebook(path)  # after the trainings among the examples
     return 2 * (path_kind(path) is not None) + (not likely) + 4 * is_notebook(path)

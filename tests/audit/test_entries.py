@@ -239,7 +239,16 @@ def test_trainings_among_the_examples_come_before_converters() -> None:
     files = {f"scripts/convert_{number}.py": convert for number in range(MOST_CANDIDATES)}
     files |= {"examples/train_net.py": convert, "scripts/other.py": convert}
     found = candidates(Modules(files), frozenset())
-    assert found[:2] == ["scripts/other.py", "examples/train_net.py"]
+    assert found[:2] == ["examples/train_net.py", "scripts/other.py"]
+
+
+def test_of_too_many_scripts_those_that_start_a_training_are_looked_at() -> None:
+    other = b"import torch\nif __name__ == '__main__':\n    pass\n"
+    files = {f"library/part_{number}.py": other for number in range(MOST_CANDIDATES)}
+    fits = other.replace(b"pass", b"Trainer().fit(model)")
+    files |= {"examples/train_net.py": fits, "examples/adapters.py": fits}
+    found = candidates(Modules(files), frozenset())
+    assert found[:2] == ["examples/train_net.py", "examples/adapters.py"]
 
 
 def test_an_inference_steered_by_gradients_is_no_training(audited: Auditor) -> None:
