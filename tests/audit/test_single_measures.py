@@ -114,7 +114,7 @@ CASES: list[tuple[str, str, State, str]] = [
             "        if i % 70 == 0:\n            save(model)\n        loss = model(x)",
         ),
         ON,
-        "each time that `i` is a multiple of 70,",
+        "each time that `i` is a multiple of 70",
     ),
     (
         "saving",
@@ -460,3 +460,17 @@ def test_a_save_under_an_option_that_commands_give_differently_does_not_hide_ano
     commands = {"run__sh": "python train.py --amp\n", "other__sh": "python train.py\n"}
     row = measure(audited, "saving", script(step=step), **commands)
     assert row.detail == "each time that `i` is a multiple of 7 where it is the best so far, synchronous"
+
+
+APEX = script(
+    after="from apex.fp16_utils import FP16_Optimizer\nfrom apex.parallel import DistributedDataParallel as DDP",
+    before="    layer = nn.Linear(8, 8).cuda().half()\n    optimizer = FP16_Optimizer(torch.optim.SGD(p))\n    model = DDP(layer)",
+)
+
+
+def test_the_optimizer_and_the_wrapper_of_apex(audited: Auditor) -> None:
+    found = measure(audited, "precision", APEX)
+    assert (found.state, "float32 master weights" in found.detail) == (ON, True)
+    assert measure(audited, "precision", APEX.replace(".half()", "")).state is not ON
+    assert measure(audited, "precision", APEX.replace("from apex.fp16_utils", "from own")).state is not ON
+    assert measure(audited, "distributed", APEX).detail.startswith("`DistributedDataParallel` of apex")
