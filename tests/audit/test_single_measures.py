@@ -474,3 +474,39 @@ def test_the_optimizer_and_the_wrapper_of_apex(audited: Auditor) -> None:
     assert measure(audited, "precision", APEX.replace(".half()", "")).state is not ON
     assert measure(audited, "precision", APEX.replace("from apex.fp16_utils", "from own")).state is not ON
     assert measure(audited, "distributed", APEX).detail.startswith("`DistributedDataParallel` of apex")
+
+
+@pytest.mark.parametrize(
+    ("share", "state"),
+    [
+        ("int((args.workers + n - 1) / n)", ON),
+        ("(args.workers + torch.cuda.device_count() - 1) // torch.cuda.device_count()", ON),
+        ("math.ceil(args.workers / n)", ON),
+        ("(args.workers + n - 1) // m", State.UNKNOWN),
+        ("int(args.workers / n)", State.UNKNOWN),
+        ("math.ceil(args.others / n)", State.UNKNOWN),
+    ],
+)
+def test_a_share_of_the_workers_that_is_rounded_up(audited: Auditor, share: str, state: State) -> None:
+    loader = LOADER.format(", num_workers=args.workers")
+    found = measure(audited, "workers", script(before=f"    args.workers = {share}\n{loader}"))
+    assert (found.state, "and rounded up" in found.detail) == (state, state is ON)
+
+
+@pytest.mark.parametrize(
+    ("written", "state"),
+    [
+        ("    if args.amp:\n        args.pinned = False\n    else:\n        args.pinned = True\n", ON),
+        ("    if not args.amp:\n        args.pinned = False\n    else:\n        args.pinned = True\n", OFF),
+        (
+            "    if other:\n        args.pinned = False\n    else:\n        args.pinned = True\n",
+            State.UNKNOWN,
+        ),
+        ("    args.pinned = True\n    args.pinned = False\n", State.UNKNOWN),
+    ],
+)
+def test_what_is_written_before_the_use(audited: Auditor, written: str, state: State) -> None:
+    loader = LOADER.format(", pin_memory=args.pinned")
+    assert measure(audited, "pin_memory", script(before=written + loader)).state is state
+    behind = script(before=loader + "\n" + written)
+    assert measure(audited, "pin_memory", behind).state is State.UNKNOWN
