@@ -510,3 +510,31 @@ def test_what_is_written_before_the_use(audited: Auditor, written: str, state: S
     assert measure(audited, "pin_memory", script(before=written + loader)).state is state
     behind = script(before=loader + "\n" + written)
     assert measure(audited, "pin_memory", behind).state is State.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("code", "state"),
+    [
+        ("import tensorflow as tf\nwriter = tf.summary.FileWriter('logs')", ON),
+        ("import tensorflow as tf\nwriter = tf.compat.v1.summary.FileWriter('logs')", ON),
+        ("import tensorflow as tf\nwriter = tf.io.FileWriter('logs')", OFF),
+    ],
+)
+def test_the_summary_writer_of_tensorflow(audited: Auditor, code: str, state: State) -> None:
+    assert measure(audited, "monitoring", script(after=code)).state is state
+
+
+@pytest.mark.parametrize(
+    ("owner", "test", "state"),
+    [("Contrast", "", NONE), ("Contrast", "if not self.training:", ON), ("Contrast_Eval", "", ON)],
+)
+def test_what_a_forward_computes_without_a_graph(
+    audited: Auditor, owner: str, test: str, state: State
+) -> None:
+    """The key encoder of MoCo is a part of the step, and no evaluation."""
+    net = (
+        f"class {owner}(nn.Module):\n    def forward(self, x):\n        {test or 'if True:'}\n"
+        "            with torch.no_grad():\n                k = self.encoder(x)\n        return self.net(x) - k"
+    )
+    found = measure(audited, "evaluation", script(after=net, before=f"    model = {owner}()"))
+    assert found.state is state
