@@ -223,9 +223,12 @@ class Frequencies:
             number, note = _whole(value.value), f" ({value.note})"
         elif not literal and (held := self._of_passes(module, remainder.right)):
             return held
-        counted = _COUNTS.search(text_of(remainder.left))
+        left = _held(module, remainder.left)
+        is_product = isinstance(left, ast.BinOp) and isinstance(left.op, ast.Mult)  # it grows by more than 1
+        counted = None if is_product else _COUNTS.search(text_of(remainder.left))
         if counted is None:
-            return f"each time that `{text_of(remainder.left)[:40]}` is a multiple of {number}{note}"
+            shown = left if is_product else remainder.left
+            return f"each time that `{text_of(shown)[:40]}` is a multiple of {number}{note}"
         one, many = _UNITS[counted[0].lower()]
         return f"each {one}{note}" if number == "1" else f"every {number} {many}{note}"
 

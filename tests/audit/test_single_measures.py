@@ -538,3 +538,12 @@ def test_what_a_forward_computes_without_a_graph(
     )
     found = measure(audited, "evaluation", script(after=net, before=f"    model = {owner}()"))
     assert found.state is state
+
+
+def test_how_often_a_product_is_a_multiple(audited: Auditor) -> None:
+    step = (
+        "        batch_id_sp = epoch * batches\n        if batch_id_sp % 10 == 0:\n"
+        "            torch.save(model.state_dict(), 'm')\n        loss = model(x).sum()"
+    )
+    found = measure(audited, "saving", script(step=step))
+    assert found.detail == "each time that `epoch * batches` is a multiple of 10, synchronous"
