@@ -44,6 +44,7 @@ from ptopt.audit.summaries import Summaries
 from ptopt.audit.tensors import fits_tensors
 from ptopt.audit.trials import is_trial, without_trials
 from ptopt.audit.values import Audit, EntryPoint, Level, State
+from ptopt.audit.vendored import libraries, without_examples
 from ptopt.audit.weigh import each_once, folded, is_in_table, is_switched_off, weighed, with_findings
 from ptopt.configs.values import Document
 from ptopt.findings import Review
@@ -181,6 +182,8 @@ def entry_points(
     lost: list[str] = []
     missed: list[str] = []  # scripts that may train, for where none is found that does
     looked_at = candidates(modules, scripts)
+    of_libraries = tuple(f"{folder}/" for folder in libraries(files))
+    looked_at.sort(key=lambda path: path.startswith(of_libraries))  # the repository's own come first
     read: Read = {}
     more = late = 0
     left = AUDIT_WORK
@@ -224,7 +227,8 @@ def entry_points(
                 lost.append(f"{path}: {TOO_MUCH_WORK}")
         left -= account.spent
     entries, trials = without_trials(_without_bare(entries, started))
-    lost += trials
+    entries, examples = without_examples(entries, files, started)
+    lost += [*trials, *examples]
     if not entries:
         lost += missed[:_LISTED]
     if more:

@@ -16,6 +16,7 @@ _FIELD = re.compile(r" of `[A-Z]")
 _FILE = re.compile(
     r"^(cfg|conf|config|yaml|hparams|params)(_?(file|path|yaml|yml))?$|^exp(eriment)?(_?file)?$"
 )
+_MAY_BE_FILE = re.compile(r"^(cfg|conf|config|yaml)_\w+$")  # `--config_env env.yml --config_exp exp.yml`
 _BOOLEAN = re.compile(r"bool", re.I)
 _TRUE, _FALSE = frozenset({"true", "yes", "y", "t", "on"}), frozenset({"false", "no", "n", "f", "off"})
 _PLACEHOLDER = re.compile(r"^[<{\[$]|^\.\.\.$|^(YOUR|your)_|^(X|N|K)+$")
@@ -120,6 +121,10 @@ class Commands:
         for launch in self._launches:
             given = [text for name, text in launch.options.items() if _FILE.match(name)]
             path = next((p for p in (self._configured.path_of(str(text)) for text in given) if p), None)
+            if path is None:  # the one of them that holds settings of a training
+                maybe = [text for name, text in launch.options.items() if _MAY_BE_FILE.match(name)]
+                read = [p for p in (self._configured.path_of(str(text)) for text in maybe) if p]
+                path = read[0] if len(read) == 1 else None
             open_ = bool(given) and (given[0] is None or bool(_PLACEHOLDER.match(str(given[0]))))
             pairs.append((launch, path if path is not None else "" if open_ else None))
         return [pair for pair in pairs if pair[1] != ""] if any(file for _, file in pairs) else pairs

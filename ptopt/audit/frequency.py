@@ -13,12 +13,14 @@ from functools import cached_property
 
 from ptopt.audit.calling import callers
 from ptopt.audit.conditions import joined_by, of_environment, of_first_process
+from ptopt.audit.known import Value
 from ptopt.audit.modules import Module, text_of
 from ptopt.audit.setup import Setup
 from ptopt.source.index import FUNCTIONS, LOOPS, FunctionNode, Loop
 
 _DEEPEST = 8
 _MOST_SITES = 12  # calls of one function
+_MOST_WAYS = 6  # to one function
 _MOST_SHOWN = 2  # conditions
 _LONGEST = 60  # characters of a condition
 _BETTER = re.compile(r"best|improve", re.I)
@@ -26,6 +28,18 @@ _COUNTS = re.compile(r"epoch|step|iter|batch", re.I)
 _UNITS = {
     "epoch": ("epoch", "epochs"), "step": ("step", "steps"), "iter": ("iteration", "iterations"), "batch": ("batch", "batches"),
 }  # fmt: skip
+# `self.args.epochs == epoch`, `epoch + 1 == num_epochs`: after the last one.
+_COUNTER = re.compile(
+    r"(\w+\.)*(cur\w*_|i_)?(?P<unit>epoch|step|iter)(ation)?(_?(i|idx|num|no|id))?( [+-] 1)?$", re.I
+)
+_END = re.compile(
+    r"(int\()?[\w.\[\]'\"]*(epochs|steps|iters|iterations|(max|num|n|total|end|last)_?(epoch|step|iter|iteration)|"
+    r"(epoch|step|iter|iteration)_?(max|num|end))[\]'\"]*\)?( - 1)?$",
+    re.I,
+)
+_LOADER_LENGTH = re.compile(r"len\([\w.\[\]'\"]*(loader|_dl|_dataloader)\w*['\"\]]*\)$", re.I)
+_MOST_NAMES = 4  # for one expression
+_IS_THERE = re.compile(r"(!=|>) 0$")
 _COUNTED = re.compile(r"epoch|step|iter|batch|loader|round|episode|update|train|range\(", re.I)
 
 
@@ -37,6 +51,7 @@ class Frequency:
     best: bool = False  # only where the evaluation is better than before
     conditions: tuple[str, ...] = ()  # those that are open
     loop: str = ""  # "each epoch", "each pass of the loop"; "once" where there is surely none
+    last: str = ""  # "after the last epoch", and no other
 
     @property
     def rank(self) -> int:
@@ -45,6 +60,8 @@ class Frequency:
             return 3
         if self.every:
             return 1
+        if self.last:
+            return 4
         if self.loop in ("", "once"):
             return 5 - bool(self.loop)
         return 2 if self.conditions else 0
@@ -57,12 +74,15 @@ class Frequency:
             return self.every + (" where it is the best so far" if self.best else "") + only
         if self.best:
             return f"{self.loop} where it is the best so far".removeprefix("once ").strip() + only
+        if self.last:
+            return self.last + only
         return f"{self.loop}{only}" if self.rank == 2 else self.loop
 
     def within(self, outer: Frequency) -> Frequency:
         """With what stands around the call of its function."""
         conditions = tuple(dict.fromkeys((*self.conditions, *outer.conditions)))
-        return Frequency(self.every or outer.every, self.best or outer.best, conditions, outer.loop)
+        every, best, last = self.every or outer.every, self.best or outer.best, self.last or outer.last
+        return Frequency(every, best, conditions, outer.loop, last)
 
 
 def _shown(conditions: tuple[str, ...]) -> str:
@@ -78,10 +98,14 @@ class Frequencies:
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
-        self._around: dict[FunctionNode, Frequency] = {}
+        self._around: dict[FunctionNode, tuple[Frequency, ...]] = {}
 
-    def of(self, module: Module, call: ast.AST, depth: int = 0) -> Frequency:
+    def of(self, module: Module, call: ast.AST) -> Frequency:
         """That of the most frequent of the ways that lead to a call."""
+        return self.ways(module, call)[0]
+
+    def ways(self, module: Module, call: ast.AST, depth: int = 0) -> tuple[Frequency, ...]:
+        """Those of all the ways that lead to a call, the most frequent one first."""
         met = Frequency()
         for ancestor, child in module.file.index.ancestors(call):
             if isinstance(ancestor, ast.If) and child is not ancestor.test:
@@ -90,19 +114,21 @@ class Frequencies:
                     continue  # where the condition decides otherwise, the other branch does it
                 met = self._guarded(module, ancestor, taken, met)
             elif isinstance(ancestor, LOOPS) and child in ancestor.body and _is_counted(module, ancestor):
-                return replace(met, loop=_named(ancestor))
+                return (replace(met, loop=_named(ancestor)),)
             elif isinstance(ancestor, FUNCTIONS):
-                return met.within(self._of_function(ancestor, module, depth))
-        return replace(met, loop="once")
+                ways = (met.within(outer) for outer in self._of_function(ancestor, module, depth))
+                return tuple(sorted(dict.fromkeys(ways), key=lambda way: way.rank))
+        return (replace(met, loop="once"),)
 
-    def _of_function(self, function: FunctionNode, module: Module, depth: int) -> Frequency:
+    def _of_function(self, function: FunctionNode, module: Module, depth: int) -> tuple[Frequency, ...]:
         if depth >= _DEEPEST:
-            return Frequency()
+            return (Frequency(),)
         if function not in self._around:
-            self._around[function] = Frequency()  # a circle of calls ends here
+            self._around[function] = (Frequency(),)  # a circle of calls ends here
             sites = itertools.islice(self._sites(function, module), _MOST_SITES)
-            ways = [self.of(other, site, depth + 1) for other, site in sites]
-            self._around[function] = min(ways, key=lambda way: way.rank, default=Frequency())
+            ways = {way: None for other, site in sites for way in self.ways(other, site, depth + 1)}
+            found = sorted(ways, key=lambda way: way.rank)[:_MOST_WAYS]
+            self._around[function] = tuple(found) or (Frequency(),)
         return self._around[function]
 
     def _sites(self, function: FunctionNode, module: Module) -> Iterator[tuple[Module, ast.Call]]:
@@ -157,16 +183,34 @@ class Frequencies:
             number = self._setup.value(module, every.right)
             if number.known and number.value in (None, 0, -1, math.inf):
                 return _also(met, f"`{text_of(every.right)}` is set")
+            for part in _beside(guard.test, every):
+                met = self._open(module, part, met)
             return met if met.every else replace(met, every=self._every(module, every))
         if isinstance(every, ast.BinOp):
             return _also(met, f"not `{test}`" if len(test) < _LONGEST else "a condition holds")
         if all(map(_is_of_processes, joined_by(guard.test))):
             return met
+        if of_best:
+            return met
+        ends = [(part, last) for part in _all_of(guard.test) if (last := _last(part))] if taken else []
+        for part, last in ends[:1]:
+            for other in _beside(guard.test, part):
+                met = self._open(module, other, met)
+            return replace(met, last=met.last or last)
         known = self._setup.evaluator.truth_of(guard.test, module).truth is not None
-        if of_best or known or test.endswith(" is not None"):
+        if known or test.endswith(" is not None"):
             return met
         shown = f"`{test}`" if taken else f"not `{test}`"
         return _also(met, shown if len(test) < _LONGEST else "a condition holds")
+
+    def _open(self, module: Module, part: ast.expr, met: Frequency) -> Frequency:
+        """With what stands beside a remainder, where that leaves out more than the first pass."""
+        text = text_of(part)
+        if _IS_THERE.search(text) or text.endswith(" is not None") or _is_of_processes(part):
+            return met
+        if _BETTER.search(text) or self._setup.evaluator.truth_of(part, module).truth is not None:
+            return met
+        return _also(met, f"`{text}`" if len(text) < _LONGEST else "a condition holds")
 
     def _every(self, module: Module, remainder: ast.BinOp) -> str:
         """`(epoch + 1) % args.every == 0`: "every 5 epochs (default of `--every`)"."""
@@ -177,11 +221,73 @@ class Frequencies:
         note = ""
         if value.known and value.note:
             number, note = _whole(value.value), f" ({value.note})"
-        counted = _COUNTS.search(text_of(remainder.left))
+        elif not literal and (held := self._of_passes(module, remainder.right)):
+            return held
+        left = _held(module, remainder.left)
+        is_product = isinstance(left, ast.BinOp) and isinstance(left.op, ast.Mult)  # it grows by more than 1
+        counted = None if is_product else _COUNTS.search(text_of(remainder.left))
         if counted is None:
-            return f"each time that `{text_of(remainder.left)[:40]}` is a multiple of {number}{note}"
+            shown = left if is_product else remainder.left
+            return f"each time that `{text_of(shown)[:40]}` is a multiple of {number}{note}"
         one, many = _UNITS[counted[0].lower()]
         return f"each {one}{note}" if number == "1" else f"every {number} {many}{note}"
+
+    def _of_passes(self, module: Module, number: ast.expr) -> str:
+        """Of a name that holds `int(args.save_epochs * len(loader))`: each epoch, or every so many; "" of others."""
+        made = _held(module, number)
+        factors = (
+            [made.left, made.right]
+            if isinstance(made, ast.BinOp) and isinstance(made.op, ast.Mult)
+            else [made]
+        )
+        rest = [factor for factor in factors if not _is_pass(_held(module, factor))]
+        if len(rest) == len(factors) or len(rest) > 1:
+            return ""
+        value = self._setup.value(module, rest[0]) if rest else Value(True, 1)
+        if not value.known or not isinstance(value.value, (int, float)) or value.value <= 0:
+            return f"every `{text_of(rest[0])}` epochs" if rest and len(text_of(rest[0])) < _LONGEST else ""
+        note = f" ({value.note})" if value.note else ""
+        times = _whole(value.value)
+        return f"each epoch{note}" if times == "1" else f"every {times} epochs{note}"
+
+
+def _held(module: Module, expr: ast.expr) -> ast.expr:
+    """What a name is given by its one assignment before, without the rounding around it."""
+    for _ in range(_MOST_NAMES):
+        if isinstance(expr, ast.Call) and text_of(expr.func) in ("int", "round") and expr.args:
+            expr = expr.args[0]
+        elif isinstance(expr, ast.Name):
+            bindings = module.file.bindings.of(module.file.index.function_of(expr), expr.id)
+            if len(bindings) != 1 or bindings[0].kind != "assign" or bindings[0].value is None:
+                break
+            expr = bindings[0].value
+    return expr
+
+
+def _is_pass(expr: ast.expr) -> bool:
+    """`len(self.train_loader)`: the steps of an epoch."""
+    return isinstance(expr, ast.Call) and _LOADER_LENGTH.match(text_of(expr)) is not None
+
+
+def _beside(test: ast.expr, remainder: ast.AST) -> list[ast.expr]:
+    """The other parts of `first and step % every == 0 and more`."""
+    return [part for part in _all_of(test) if not any(node is remainder for node in ast.walk(part))]
+
+
+def _all_of(test: ast.expr) -> list[ast.expr]:
+    """What has to hold together."""
+    return test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
+
+
+def _last(part: ast.expr) -> str:
+    """`epoch == args.epochs - 1`: "after the last epoch"; "" of others."""
+    if not isinstance(part, ast.Compare) or len(part.ops) != 1 or not isinstance(part.ops[0], ast.Eq):
+        return ""
+    sides = text_of(part.left), text_of(part.comparators[0])
+    for counter, end in (sides, sides[::-1]):
+        if (found := _COUNTER.match(counter)) and _END.match(end):
+            return f"after the last {_UNITS[found['unit'].lower()][0]}"
+    return ""
 
 
 def _whole(number: object) -> str:

@@ -20,6 +20,11 @@ from ptopt.audit.values import Place
 _PARSERS = ("HfArgumentParser", "TrlParser")
 OF_LIBRARY = "default of transformers"
 _FIELD_OF = re.compile(r" of `([A-Z]\w*)`$")
+# The workers of one process: `int((args.workers + n - 1) / n)`, `math.ceil(p["num_workers"] / n)`.
+_SHARES = (
+    re.compile(r"(int\()?\(\S*?(?P<name>\w*workers)['\"\]]* \+ (?P<by>[\w.]+(\(\))?) - 1\) //? (?P=by)\)?$"),
+    re.compile(r"(int\()?(\w+\.)?ceil\(\S*?(?P<name>\w*workers)['\"\]]* / (?P<by>[\w.]+(\(\))?)\)\)?$"),
+)
 
 
 def _place(module: Module, node: ast.AST) -> Place:
@@ -41,6 +46,13 @@ def _path_to(expr: ast.expr, name: str) -> tuple[str, ...]:
     holder = expr.func if isinstance(expr, ast.Call) else expr
     names = dotted_name(holder.value) if isinstance(holder, (ast.Attribute, ast.Subscript)) else ""
     return (*names.removeprefix("self.").split("."), name)
+
+
+def _shared_by(changed: Option) -> str:
+    """`n` of `workers = int((args.workers + n - 1) / n)`, which is never less than 1; "" of other assignments."""
+    text = "" if changed.default is None else text_of(changed.default)
+    found = next((match for share in _SHARES if (match := share.match(text))), None)
+    return found["by"] if found is not None and found["name"] == changed.name else ""
 
 
 class OptionValues(Conditions):
@@ -81,6 +93,8 @@ class OptionValues(Conditions):
                 default = Value(True, TRANSFORMERS[name], note, self.place(module, expr))
                 return self._typed(name, default, module) or default
             filed = self._of_run(keys_of(expr, name)) or agreed(settings) or self._part(expr, name, module)
+            if filed is None and (held := self._written_before(expr, name, module, depth)) is not None:
+                return held
             if filed is None:
                 unknown = self._unknown(expr, module)
                 return self._typed(name, unknown, module) or unknown
@@ -92,6 +106,8 @@ class OptionValues(Conditions):
         options = fields or options
         here = [option for option in options if option.path == self.live.start.path]
         assigned = options[0].kind == "assigned"
+        if assigned and (held := self._written_before(expr, name, module, depth)) is not None:
+            return held
         answers = [self._of_option(option, depth) for option in (options if assigned else here or options)]
         place = answers[0].place
         first = one_of(answers, f"several defaults of {options[0].shown}", place)
@@ -109,6 +125,12 @@ class OptionValues(Conditions):
 
     def _changed(self, first: Value, assigned: Sequence[Option], depth: int) -> Value:
         """The value after the assignments that the script makes to it."""
+        if type(first.value) is int and first.value > 0:
+            for change in [each for each in assigned if _shared_by(each)]:
+                assigned = [each for each in assigned if each is not change]
+                if self._assignment_guard(change, depth).truth:
+                    note = f"{first.note}, divided by `{_shared_by(change)}` and rounded up"
+                    first = replace(first, note=note.removeprefix(", "))
         changes = [(c, self.of(c.default, self.live.read[c.path], depth)) for c in assigned]
         # By default, and in one process, the others are not reached.
         reached = [(c, after) for c, after in changes if self._is_changed(c, after, depth)]
@@ -121,6 +143,28 @@ class OptionValues(Conditions):
         if after.known and len(reached) == 1:
             return replace(after, note=note, place=after.place or at)
         return Value(False, note=f"{change.shown} is set at {at}", place=at, environment=after.environment)
+
+    def _written_before(self, expr: ast.expr, name: str, module: Module, depth: int) -> Value | None:
+        """What the one assignment that runs gives, of `if args.cpu: args.pin = False else: args.pin = True` before the use in the same
+        function; None where others may.
+        """
+        index = module.file.index
+        reached: list[tuple[Option, Value]] = []
+        for each in self._options.written(holder_of(expr), name):
+            is_before = each.path == module.path and each.line < getattr(expr, "lineno", 0)
+            if (
+                not is_before
+                or each.default is None
+                or index.function_of(each.default) is not index.function_of(expr)
+            ):
+                return None
+            guard = self._assignment_guard(each, depth)
+            if guard.truth is not False:
+                reached.append((each, guard))
+        if len(reached) != 1 or not reached[0][1].truth:
+            return None
+        value = self.of(reached[0][0].default, module, depth)
+        return replace(value, note=value.note or reached[0][1].note) if value.known else None
 
     def _filled(self, name: str, expr: ast.expr) -> Value | None:
         """What the configurations say of an option that has to be given."""

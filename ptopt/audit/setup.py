@@ -138,6 +138,8 @@ class Setup:
         for module, node, name in named:
             if self.is_external(module, node):
                 yield module, node, name
+        for module, call, names in self.live.found(_taken_from_table):
+            yield from ((module, call.func, name) for name in names if name.startswith(prefixes))
 
     def keyword(self, call: ast.Call, name: str, position: int | None = None) -> ast.expr | None:
         for keyword in call.keywords:
@@ -387,6 +389,15 @@ class Setup:
         if any(statement.name == "forward" for statement in self.live.functions):
             return True
         return any(_NETWORK.match(name) for _, _, name in self.made_of(*_OF_NETWORKS))
+
+
+def _taken_from_table(module: Module, call: ast.Call) -> list[str] | None:
+    """Of `NETWORKS[name](pretrained=True)`, the names of other packages that this table of the module holds; None of others."""
+    if not isinstance(call.func, ast.Subscript) or not isinstance(call.func.value, ast.Name):
+        return None
+    tables = [binding.value for binding in module.file.bindings.of(None, call.func.value.id)]
+    held = [value for table in tables if isinstance(table, ast.Dict) for value in table.values]
+    return [qualified(module, value) for value in held if isinstance(value, ast.Attribute)] or None
 
 
 @functools.cache

@@ -399,3 +399,21 @@ def test_comments_in_backticks_between_the_lines_of_a_command() -> None:
         (launch,) = launches({path: text.encode()})["train.py"]
         assert launch.options == {"lr": "1", "half": "True", "steps": "8"}
         assert launch.place_of("half").line == 5
+
+
+def test_the_one_file_of_several_that_holds_settings(audited: Auditor) -> None:
+    """`--config_env` and `--config_exp`: a command that names one that is known means it, and two that are known none."""
+    script_ = (
+        "import sys, yaml, torch\nfrom torch.utils.data import DataLoader\np = yaml.safe_load(open(sys.argv[2]))\n"
+        "loader = DataLoader(data, num_workers=p['num_workers'])\nfor x in loader:\n"
+        "    optimizer.zero_grad()\n    net(x).sum().backward()\n    optimizer.step()\n"
+    )
+    files = {
+        "train.py": script_,
+        "configs/a.yml": "num_workers: 4\n",
+        "configs/b.yml": "num_workers: 8\n",
+        "README.md": "    python train.py --config_env my_env.yml --config_exp configs/b.yml\n",
+    }
+    assert "is 8" in row(audited, files, "workers").detail
+    files["README.md"] = "    python train.py --config_env configs/a.yml --config_exp configs/b.yml\n"
+    assert "differs between 2 configurations" in row(audited, files, "workers").detail

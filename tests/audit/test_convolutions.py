@@ -281,3 +281,10 @@ def test_tf32_weighs_little_where_there_are_convolutions_and_no_attention(audite
     plain = audited({"train.py": TRAIN.format(code=PLAIN.format(layer="", rest=""))})
     levels = [next(gap.level for gap in audit.gaps if gap.key == "tf32") for audit in (convolves, plain)]
     assert levels == [Level.LOW, Level.MODERATE]
+
+
+@pytest.mark.parametrize(("made", "state"), [("models.resnet50", OFF), ("nn.Linear", NONE)])
+def test_a_network_that_is_taken_from_a_table(audited: Auditor, made: str, state: State) -> None:
+    table = f"from torchvision import models\nNETWORKS = {{'a': {made}, 'b': {made}}}\n"
+    code = table + PLAIN.format(layer="self.net = NETWORKS[name](pretrained=True)", rest="")
+    assert rows(audited, code)["channels_last"].state is state

@@ -579,3 +579,73 @@ def test_rows_of_a_solver_that_trains_and_validates_in_one_function(audited: Aud
         "every 1000 " in row(audited, "saving", files).detail
         or "multiple of 1000" in row(audited, "saving", files).detail
     )
+
+
+def test_what_stands_beside_a_remainder_is_named(audited: Auditor) -> None:
+    epoch = 'if batch == 0 and epoch != 0 and epoch % 10 == 0:\n    torch.save(net.state_dict(), "e.pt")'
+    found = row(audited, "saving", {"train.py": code(epoch=epoch)})
+    assert found.detail == "every 10 epochs, if `batch == 0`, synchronous"
+
+
+def test_the_last_epoch_is_named(audited: Auditor) -> None:
+    epoch = 'if epoch == args.epochs - 1:\n    torch.save(net.state_dict(), "last.pt")'
+    found = row(audited, "saving", {"train.py": code(epoch=epoch)})
+    assert found.detail == "after the last epoch, synchronous"
+    epoch = 'if epoch + 1 == start_epoch:\n    torch.save(net.state_dict(), "first.pt")'
+    found = row(audited, "saving", {"train.py": code(epoch=epoch)})
+    assert found.detail == "each epoch, if `epoch + 1 == start_epoch`, synchronous"
+
+
+SAVER = """
+
+    class Saver:
+        def _write(self, net, name):
+            torch.save(net.state_dict(), name)
+
+        def save_checkpoint(self, net, epoch):
+            if self.best_epoch == epoch:
+                self._write(net, "best.pt")
+            if self.epochs == epoch:
+                self._write(net, "last.pt")
+
+"""
+
+
+def test_each_way_to_one_save_is_named(audited: Auditor) -> None:
+    """A method that saves only when it is the best and at the end: the call of it each epoch saves nothing itself."""
+    text = code(before="        saver = Saver()\n", epoch="saver.save_checkpoint(net, epoch)")
+    text = text.replace("\n\n    def main", SAVER + "\n    def main", 1)
+    found = row(audited, "saving", {"train.py": text})
+    assert found.detail == "each epoch where it is the best so far; after the last epoch, synchronous"
+
+
+def test_a_multiple_of_an_epoch_is_named(audited: Auditor) -> None:
+    epoch = 'if epoch % save_every == 0:\n    torch.save(net.state_dict(), "e.pt")'
+    for made, said in (
+        ("int(2 * per_epoch)", "every 2 epochs"),
+        ("per_epoch", "each epoch"),
+        ("per_epoch // 2", "every `save_every` epochs"),
+    ):
+        before = f"        per_epoch = len(train_loader)\n        save_every = {made}\n"
+        found = row(audited, "saving", {"train.py": code(before=before, epoch=epoch)})
+        assert found.detail == f"{said}, synchronous"
+
+
+def test_each_stage_that_saves_is_named(audited: Auditor) -> None:
+    text = code().replace(
+        "            optimizer.step()\n",
+        '            optimizer.step()\n        torch.save(net.state_dict(), "END.pt")\n',
+    )
+    text = text.replace(
+        "for epoch in range(90):\n            train(", "if True:\n            epoch = 0\n            train("
+    )
+    start = text.index("    def train(net")
+    stage = text[start : text.index("    if __name__")]
+    text = text.replace(stage, stage + stage.replace("def train(", "def train_target("))
+    text = text.replace(
+        "train(net, optimizer, epoch)\n            acc",
+        "train(net, optimizer, epoch)\n            train_target(net, optimizer, epoch)\n            acc",
+    )
+    found = row(audited, "saving", {"train.py": text})
+    assert found.detail == "once in each of `train` and `train_target`, synchronous"
+    assert len(found.evidence) == 2

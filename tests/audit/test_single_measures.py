@@ -114,7 +114,7 @@ CASES: list[tuple[str, str, State, str]] = [
             "        if i % 70 == 0:\n            save(model)\n        loss = model(x)",
         ),
         ON,
-        "each time that `i` is a multiple of 70,",
+        "each time that `i` is a multiple of 70",
     ),
     (
         "saving",
@@ -460,3 +460,90 @@ def test_a_save_under_an_option_that_commands_give_differently_does_not_hide_ano
     commands = {"run__sh": "python train.py --amp\n", "other__sh": "python train.py\n"}
     row = measure(audited, "saving", script(step=step), **commands)
     assert row.detail == "each time that `i` is a multiple of 7 where it is the best so far, synchronous"
+
+
+APEX = script(
+    after="from apex.fp16_utils import FP16_Optimizer\nfrom apex.parallel import DistributedDataParallel as DDP",
+    before="    layer = nn.Linear(8, 8).cuda().half()\n    optimizer = FP16_Optimizer(torch.optim.SGD(p))\n    model = DDP(layer)",
+)
+
+
+def test_the_optimizer_and_the_wrapper_of_apex(audited: Auditor) -> None:
+    found = measure(audited, "precision", APEX)
+    assert (found.state, "float32 master weights" in found.detail) == (ON, True)
+    assert measure(audited, "precision", APEX.replace(".half()", "")).state is not ON
+    assert measure(audited, "precision", APEX.replace("from apex.fp16_utils", "from own")).state is not ON
+    assert measure(audited, "distributed", APEX).detail.startswith("`DistributedDataParallel` of apex")
+
+
+@pytest.mark.parametrize(
+    ("share", "state"),
+    [
+        ("int((args.workers + n - 1) / n)", ON),
+        ("(args.workers + torch.cuda.device_count() - 1) // torch.cuda.device_count()", ON),
+        ("math.ceil(args.workers / n)", ON),
+        ("(args.workers + n - 1) // m", State.UNKNOWN),
+        ("int(args.workers / n)", State.UNKNOWN),
+        ("math.ceil(args.others / n)", State.UNKNOWN),
+    ],
+)
+def test_a_share_of_the_workers_that_is_rounded_up(audited: Auditor, share: str, state: State) -> None:
+    loader = LOADER.format(", num_workers=args.workers")
+    found = measure(audited, "workers", script(before=f"    args.workers = {share}\n{loader}"))
+    assert (found.state, "and rounded up" in found.detail) == (state, state is ON)
+
+
+@pytest.mark.parametrize(
+    ("written", "state"),
+    [
+        ("    if args.amp:\n        args.pinned = False\n    else:\n        args.pinned = True\n", ON),
+        ("    if not args.amp:\n        args.pinned = False\n    else:\n        args.pinned = True\n", OFF),
+        (
+            "    if other:\n        args.pinned = False\n    else:\n        args.pinned = True\n",
+            State.UNKNOWN,
+        ),
+        ("    args.pinned = True\n    args.pinned = False\n", State.UNKNOWN),
+    ],
+)
+def test_what_is_written_before_the_use(audited: Auditor, written: str, state: State) -> None:
+    loader = LOADER.format(", pin_memory=args.pinned")
+    assert measure(audited, "pin_memory", script(before=written + loader)).state is state
+    behind = script(before=loader + "\n" + written)
+    assert measure(audited, "pin_memory", behind).state is State.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("code", "state"),
+    [
+        ("import tensorflow as tf\nwriter = tf.summary.FileWriter('logs')", ON),
+        ("import tensorflow as tf\nwriter = tf.compat.v1.summary.FileWriter('logs')", ON),
+        ("import tensorflow as tf\nwriter = tf.io.FileWriter('logs')", OFF),
+    ],
+)
+def test_the_summary_writer_of_tensorflow(audited: Auditor, code: str, state: State) -> None:
+    assert measure(audited, "monitoring", script(after=code)).state is state
+
+
+@pytest.mark.parametrize(
+    ("owner", "test", "state"),
+    [("Contrast", "", NONE), ("Contrast", "if not self.training:", ON), ("Contrast_Eval", "", ON)],
+)
+def test_what_a_forward_computes_without_a_graph(
+    audited: Auditor, owner: str, test: str, state: State
+) -> None:
+    """The key encoder of MoCo is a part of the step, and no evaluation."""
+    net = (
+        f"class {owner}(nn.Module):\n    def forward(self, x):\n        {test or 'if True:'}\n"
+        "            with torch.no_grad():\n                k = self.encoder(x)\n        return self.net(x) - k"
+    )
+    found = measure(audited, "evaluation", script(after=net, before=f"    model = {owner}()"))
+    assert found.state is state
+
+
+def test_how_often_a_product_is_a_multiple(audited: Auditor) -> None:
+    step = (
+        "        batch_id_sp = epoch * batches\n        if batch_id_sp % 10 == 0:\n"
+        "            torch.save(model.state_dict(), 'm')\n        loss = model(x).sum()"
+    )
+    found = measure(audited, "saving", script(step=step))
+    assert found.detail == "each time that `epoch * batches` is a multiple of 10, synchronous"

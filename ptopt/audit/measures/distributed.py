@@ -134,6 +134,8 @@ def _wrappers(setup: Setup) -> Iterator[Candidate]:
         label = _STRATEGIES.get(last, {"DDP": "DDP", "FSDP": "FSDP"}.get(last, last))
         if not label or _only_loads(module, call):
             continue
+        if label == "DDP" and name.startswith("apex."):  # it has none of the arguments of that of torch
+            label = "`DistributedDataParallel` of apex"
         yield setup.site(module, call, f"{label}{_details(setup, module, call) if label == 'DDP' else ''}")
     for cls in setup.live.classes:
         bases = [text_of(base).rpartition(".")[2] for base in cls.bases]

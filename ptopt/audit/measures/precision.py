@@ -144,7 +144,10 @@ def _autocasts(setup: Setup) -> Iterator[Candidate]:
     ):
         if _in_training(module, call) and not _inside_of(module, call, _last(call) or text_of(call.func)):
             yield setup.site(module, call, f"`{text_of(call.func)[:60]}`")
-    for module, call in setup.calls("half", "bfloat16"):
+    masters = list(_with_master_weights(setup))
+    yield from masters
+    halves = [] if any(candidate.value.truth for candidate in masters) else setup.calls("half", "bfloat16")
+    for module, call in halves:
         receiver = dotted_name(call.func.value) if isinstance(call.func, ast.Attribute) else ""
         if not call.args and re.search(r"model|net\b|module", receiver) and _in_training(module, call):
             yield setup.site(module, call, f"{HALF_WEIGHTS}`{receiver}.{_last(call)}()`")
@@ -181,6 +184,16 @@ def _autocasts(setup: Setup) -> Iterator[Candidate]:
                 yield setup.site(
                     module, call, f"{HALF_WEIGHTS}loaded with `{name}`", _half(setup, module, call, name)
                 )
+
+
+def _with_master_weights(setup: Setup) -> Iterator[Candidate]:
+    """`FP16_Optimizer(optimizer)` of apex, for a network in float16: it keeps float32 weights and scales the loss."""
+    halves = setup.calls("half", "network_to_half", "convert_network", "BN_convert_float")
+    if not any(setup.runs(*pair).truth is not False for pair in halves):
+        return
+    for module, call in setup.calls("FP16_Optimizer"):
+        if setup.qualified(module, call.func).startswith("apex."):
+            yield setup.site(module, call, "float16 with float32 master weights, by `FP16_Optimizer` of apex")
 
 
 def _over_modules(module: Module, call: ast.Call, receiver: str) -> ast.For | None:

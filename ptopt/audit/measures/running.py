@@ -14,7 +14,7 @@ from ptopt.audit.modules import Module, qualified, text_of
 from ptopt.audit.setup import Candidate, Setup
 from ptopt.audit.values import Measure, Place, State
 from ptopt.source.file import remembered
-from ptopt.source.index import LOOPS, FunctionNode
+from ptopt.source.index import FUNCTIONS, LOOPS, FunctionNode
 
 _BY_FRAMEWORK = ("transformers", "TRL", "Lightning")
 RECORDS_GRAPH = "an evaluation records the graph"
@@ -23,6 +23,7 @@ _EVAL_NAME = re.compile(
 )
 _LOGGER = re.compile(r"^(?!Dummy)\w+Logger$")
 _OF_LIGHTNING = re.compile(r"^(pytorch_)?lightning\.(\w+\.)*loggers\.")
+_TF_WRITER = re.compile(r"tensorflow\.(\w+\.)*summary\.\w+$")
 _OF_TENSORBOARD = frozenset({"tensorboard_logger", "tensorboardX", "tensorboard"})
 _MONITORS = {
     "wandb": "Weights & Biases", "tensorboard": "TensorBoard", "tensorboardX": "TensorBoard", "tensorboard_logger": "TensorBoard",
@@ -93,7 +94,7 @@ def evaluation(setup: Setup) -> Measure:
     for module, block in _grad_off_blocks(setup):
         if not runs(module, block):
             continue
-        if _is_of_every_step(module, block):
+        if _is_of_every_step(module, block) or _is_in_forward(module, block):
             in_steps = True
         else:
             free.append(setup.place(module, block))
@@ -379,6 +380,18 @@ def _is_of_every_step(module: Module, block: ast.AST) -> bool:
     return step is not None and not step.full_batch and module.file.guards.rare(block, step.node) is None
 
 
+def _is_in_forward(module: Module, block: ast.AST) -> bool:
+    """Is it in the `forward` of a network, so a part of the steps: not where that asks whether it trains, and not of an `Evaluator`?"""
+    for ancestor, _ in module.file.index.ancestors(block):
+        if isinstance(ancestor, ast.If) and "training" in text_of(ancestor.test):
+            return False
+        if isinstance(ancestor, FUNCTIONS):
+            owner = module.file.index.parent(ancestor)
+            is_method = isinstance(owner, ast.ClassDef) and not _EVAL_NAME.search(owner.name.lower())
+            return is_method and ancestor.name == "forward"
+    return False
+
+
 def _grad_off_blocks(setup: Setup) -> list[tuple[Module, ast.AST]]:
     """`with torch.no_grad():` blocks that hold a call of the network, and contexts that are chosen to be one."""
     found: list[tuple[Module, ast.AST]] = [
@@ -487,6 +500,9 @@ def _uses_of_monitors(setup: Setup) -> dict[str, list[Candidate]]:
     uses: dict[str, list[Candidate]] = {_MONITORS[p]: [] for p in sorted(setup.packages) if p in _MONITORS}
     for module, call in setup.calls("SummaryWriter"):
         uses.setdefault("TensorBoard", []).append(setup.site(module, call, "TensorBoard"))
+    for module, call in setup.calls("FileWriter", "create_file_writer"):  # of TensorFlow 1 and 2
+        if _TF_WRITER.match(setup.qualified(module, call.func)):
+            uses.setdefault("TensorBoard", []).append(setup.site(module, call, "TensorBoard"))
     for module, call in setup.calls(
         "init", "start_run", "Experiment", "set_experiment", "Run", "log", "Logger"
     ):

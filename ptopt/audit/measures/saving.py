@@ -6,14 +6,17 @@ import ast
 import re
 
 from ptopt.audit.arguments import TrainerArguments
-from ptopt.audit.calling import lineage
+from ptopt.audit.calling import callers, lineage
 from ptopt.audit.frequency import Frequencies, Frequency
 from ptopt.audit.modules import Module, text_of
 from ptopt.audit.setup import Setup
 from ptopt.audit.values import Measure, Place, State
+from ptopt.source.bindings import is_self
+from ptopt.source.index import FunctionNode
 
 Site = tuple[Module, ast.Call]
 _MOST_WAYS = 3
+_DEEPEST = 3  # calls of calls
 _COUNTS = re.compile(r"\blen\(|[<>]=? -?[01]`$|rank|world_size")  # whether there is something, and who saves
 _COMPARES = re.compile(r"^`[^`]*[\w\])] [<>]=? ")
 NOTHING_SAVED = "nothing is saved"
@@ -59,8 +62,9 @@ def saving(setup: Setup) -> Measure:
         for module, call in [*setup.calls("save"), *setup.named(_SAVES)]
         if _saves_state(setup, module, call)
     ]
+    every = [pair for pair in every if not _leads_to(setup, pair, every)]
     if not any(setup.runs(*pair).truth for pair in every):
-        every += _other_saves(setup)
+        every += _other_saves(setup, every)
     saves = [pair for pair in every if setup.runs(*pair).truth is not False]
     saves = [pair for pair in saves if not _is_of_another_trainer(setup, *pair)] or saves
     if asynchronous:
@@ -69,7 +73,7 @@ def saving(setup: Setup) -> Measure:
         return Measure(key, title, State.ON, "by Lightning, synchronous", setup.where())
     if saves:
         frequencies = Frequencies(setup)
-        often = [(frequencies.of(*pair), pair) for pair in saves]
+        often = [(how, pair) for pair in saves for how in frequencies.ways(*pair)]
         # Where one is under an option that differs between commands, the others say what all commands do.
         how, best = min(
             often,
@@ -77,7 +81,7 @@ def saving(setup: Setup) -> Measure:
         )
         if _differs(setup, best):
             return setup.decide(key, title, [setup.site(*best, "saving")], "")
-        ways, places = _ways(setup, how, best, often)
+        ways, places = _stages(setup, how, often) or _ways(setup, how, best, often)
         return Measure(key, title, State.ON, f"{'; '.join(ways)}, synchronous".removeprefix(", "), places)
     if every:
         return setup.decide(key, title, [setup.site(m, c, "saving") for m, c in every[:4]], "")
@@ -98,6 +102,22 @@ def _ways(
     return shown, tuple(dict.fromkeys(ways[text] for text in shown)) or (setup.place(*best),)
 
 
+def _stages(
+    setup: Setup, first: Frequency, often: list[tuple[Frequency, Site]]
+) -> tuple[list[str], tuple[Place, ...]] | None:
+    """Of a run that trains in several functions, and saves in each of them once; None of others."""
+    stages: dict[FunctionNode, tuple[str, Place]] = {}
+    for how, (module, call) in often if first.text == "once" else ():
+        function = module.file.index.function_of(call)
+        if how.text == "once" and function is not None and module.file.context.trains(function):
+            stages.setdefault(function, (f"`{function.name}`", setup.place(module, call)))
+    if not 1 < len(stages) <= _MOST_WAYS:
+        return None
+    found = sorted(stages.values(), key=lambda stage: (stage[1].path, stage[1].line))
+    named = [name for name, _ in found]
+    return [f"once in each of {', '.join(named[:-1])} and {named[-1]}"], tuple(place for _, place in found)
+
+
 def _differs(setup: Setup, pair: Site) -> bool:
     """Do commands or configurations say different things of whether it runs?"""
     runs = setup.runs(*pair)
@@ -109,12 +129,16 @@ def _says_when(how: Frequency) -> bool:
     if how.loop in ("", "once"):
         return False
     compares = any(_COMPARES.search(one) and not _COUNTS.search(one) for one in how.conditions)
-    return how.best or bool(how.every) or bool(compares)
+    return how.best or bool(how.every) or bool(how.last) or bool(compares)
 
 
-def _other_saves(setup: Setup) -> list[tuple[Module, ast.Call]]:
+def _other_saves(setup: Setup, every: list[Site]) -> list[tuple[Module, ast.Call]]:
     """Calls that say of themselves that they save a state, of functions that are not read; and states that are pickled."""
-    found = [pair for pair in setup.named(_SAVES_BY_NAME) if setup.is_external(*_called(pair))]
+    found = [
+        pair
+        for pair in setup.named(_SAVES_BY_NAME)
+        if setup.is_external(*_called(pair)) and not _leads_to(setup, pair, every)
+    ]
     for module, call in setup.calls("dump", "save_file", "savez"):
         function = module.file.index.function_of(call)
         name = "" if function is None else function.name
@@ -156,6 +180,35 @@ def _saves_state(setup: Setup, module: Module, call: ast.Call) -> bool:
     if last == "save" and isinstance(call.func, ast.Attribute):
         return "checkpoint" in text_of(call.func.value).lower()
     return bool(_SAVES.match(last)) and setup.is_external(module, call.func) and last != "save_model"
+
+
+def _leads_to(setup: Setup, pair: Site, saves: list[Site]) -> bool:
+    """`trainer.save_checkpoint(epoch)`: does a method of the repository of that name, which it calls, hold one of the saves?"""
+    module, call = pair
+    saves = [save for save in saves if save[1] is not call]
+    if not saves or setup.qualified(module, call.func).startswith("torch."):
+        return False
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+    waiting = [
+        (method, holder)
+        for method, holder in (setup.live.methods_named(name) if name else ())
+        if any(site is call for _, site, _ in callers(setup.live, method, holder))
+    ]
+    seen = {method for method, _ in waiting}
+    held = {module.file.index.function_of(save) for module, save in saves}
+    for _ in range(_DEEPEST):
+        if seen & held:
+            return True
+        waiting = [
+            (inner, holder)
+            for method, holder in waiting
+            for inner_call in holder.file.calls.calls_in(method)
+            if isinstance(inner_call.func, ast.Attribute) and is_self(inner_call.func)
+            for inner, holder in setup.live.methods_named(inner_call.func.attr)
+            if inner not in seen
+        ]
+        seen |= {method for method, _ in waiting}
+    return bool(seen & held)
 
 
 def _is_no_state(module: Module, call: ast.Call) -> bool:
