@@ -16,6 +16,13 @@ _FILLS = frozenset({"HfArgumentParser", "TrlParser", "H4ArgumentParser"})
 _ARGUMENTS = re.compile(
     r"(TrainingArguments|SFTConfig|DPOConfig|GRPOConfig|KTOConfig|ORPOConfig|RewardConfig|PPOConfig|CPOConfig)$"
 )
+# The other classes of TRL that derive from `TrainingArguments`: those of the wheels of 0.7.11, 0.12.2, 0.16.1, 0.19.1, 0.24.0, 0.29.0 and
+# 1.16.0. Not its `ModelConfig`, `ScriptArguments`, `DDPOConfig` and the like, so that a name alone does not do.
+_OF_TRL = frozenset(
+    {"A2POConfig", "AsyncDistillationConfig", "AsyncGRPOConfig", "BCOConfig", "DistillationConfig", "GKDConfig", "GMPOConfig", "GOLDConfig",
+     "GRPOWithReplayBufferConfig", "IWOPDConfig", "IterativeSFTConfig", "MiniLLMConfig", "NashMDConfig", "OnlineDPOConfig", "PAPOConfig",
+     "PPOv2Config", "PRMConfig", "RLOOConfig", "SDFTConfig", "SDPOConfig", "ServerDistillationConfig", "TPOConfig", "XPOConfig"}
+)  # fmt: skip
 _PARSERS = (
     "parse_args_into_dataclasses",
     "parse_args_and_config",
@@ -153,7 +160,7 @@ class TrainerArguments:
         if name in TRANSFORMERS and not (trl and name in _TRL_CHANGED):
             whose = "TRL" if name in _ONLY_TRL else "transformers"
             return Value(True, TRANSFORMERS[name], f"default of {whose} for `{name}`", place)
-        whose = "TRL" if trl else "transformers"
+        whose = "TRL" if trl and name != "optim" else "transformers"  # which no class of TRL has changed
         return Value(
             False, note=f"the default of {whose} for `{name}`, which depends on its version", place=place
         )
@@ -167,7 +174,14 @@ def _only_uses(launch: Launch) -> bool:
 def _of_arguments(module: Module, call: ast.Call) -> str | None:
     """The name of what makes arguments, or of what fills them."""
     last = qualified(module, call.func).rpartition(".")[2] if dotted_name(call.func) else ""
-    return last if _ARGUMENTS.search(last) or last in _FILLS else None
+    return last if _makes(module, call.func) or last in _FILLS else None
+
+
+def _makes(module: Module, node: ast.expr) -> bool:
+    """Is it a class of the arguments of a trainer?"""
+    name = qualified(module, node)
+    last = name.rpartition(".")[2]
+    return bool(_ARGUMENTS.search(last)) or (last in _OF_TRL and name.startswith("trl."))
 
 
 def _sources(setup: Setup) -> list[Source]:
@@ -177,13 +191,15 @@ def _sources(setup: Setup) -> list[Source]:
         name = dotted_name(call.func)
         resolved = setup.live.modules.resolve(module, name) if name else None
         cls = resolved if resolved is not None and isinstance(resolved[1], ast.ClassDef) else None
-        if _ARGUMENTS.search(last) and setup.runs(module, call).truth is not False:
+        if last not in _FILLS and setup.runs(module, call).truth is not False:
             found.append(Source(module, call, call, cls, last))  # type: ignore[arg-type]
         elif last in _FILLS:
             for node in ast.walk(call):
-                named = dotted_name(node) if isinstance(node, (ast.Name, ast.Attribute)) else ""
+                if not isinstance(node, (ast.Name, ast.Attribute)):
+                    continue
+                named = dotted_name(node)
                 tail = named.rpartition(".")[2]
-                if _ARGUMENTS.search(tail):
+                if _ARGUMENTS.search(tail) or (named and _makes(module, node)):
                     resolved = setup.live.modules.resolve(module, named)
                     own = resolved if resolved is not None and isinstance(resolved[1], ast.ClassDef) else None
                     found.append(Source(module, call, None, own, tail))  # type: ignore[arg-type]

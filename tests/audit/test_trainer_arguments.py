@@ -1,0 +1,79 @@
+"""Arguments of trainers: whose classes they are, their defaults, and the flags that set them."""
+
+from __future__ import annotations
+
+import pytest
+from tests.audit.conftest import Auditor
+
+from ptopt.audit.values import Measure, State
+
+ON, OFF, UNKNOWN = State.ON, State.OFF, State.UNKNOWN
+PARSED = """
+    from transformers import HfArgumentParser{more}
+    from {package} import {name}Config, {name}Trainer
+
+
+    def main():
+        arguments, more = HfArgumentParser(({name}Config, ScriptArguments)).parse_args_into_dataclasses()
+        trainer = {name}Trainer(model=model, args=arguments, train_dataset=data)
+        trainer.train()
+
+
+    if __name__ == "__main__":
+        main()
+"""
+TRAINER = PARSED.format(more=", Trainer, TrainingArguments", package="trl", name="X").replace(
+    "    from trl import XConfig, XTrainer\n", ""
+)
+TRAINER = TRAINER.replace("XConfig", "TrainingArguments").replace("XTrainer", "Trainer")
+
+
+def rows(audited: Auditor, files: dict[str, str]) -> dict[str, Measure]:
+    (entry,) = audited(files).entries
+    return {measure.key: measure for measure in entry.measures}
+
+
+@pytest.mark.parametrize(
+    ("package", "name"),
+    [("trl", "GKD"), ("trl.experimental.gkd", "GKD"), ("trl", "RLOO"), ("trl", "OnlineDPO"), ("trl", "DPO")],
+)
+def test_the_classes_of_trl_are_arguments_of_a_trainer(audited: Auditor, package: str, name: str) -> None:
+    command = "python train.py --bf16 --gradient_accumulation_steps 8 --report_to tensorboard\n"
+    found = rows(audited, {"train.py": PARSED.format(more="", package=package, name=name), "run.sh": command})
+    assert (found["precision"].state, found["accumulation"].state) == (ON, ON)
+    assert "tensorboard" in found["monitoring"].detail
+    assert found["workers"].state is OFF
+
+
+def test_a_class_of_the_same_name_of_another_package_is_none(audited: Auditor) -> None:
+    code = PARSED.format(more=", Trainer", package="mine", name="GKD").replace("GKDTrainer(", "Trainer(")
+    found = rows(audited, {"train.py": code})
+    assert found["workers"].state is UNKNOWN
+
+
+def test_what_the_commands_are_not_known_to_report_to_is_not_what_is_installed(audited: Auditor) -> None:
+    code = PARSED.format(more=", Trainer", package="mine", name="GKD").replace("GKDTrainer(", "Trainer(")
+    found = rows(audited, {"train.py": code, "run.sh": "python train.py --report_to tensorboard\n"})
+    assert "installed" not in found["monitoring"].detail
+    assert "installed" in rows(audited, {"train.py": TRAINER})["monitoring"].detail
+
+
+@pytest.mark.parametrize(
+    ("pins", "state", "said"),
+    [
+        ("transformers>=5.6.0", UNKNOWN, "adamw_torch_fused with torch 2.8 or later"),
+        ("transformers>=5.6.0\ntorch>=2.4", UNKNOWN, "the project admits both (torch>=2.4"),
+        ("transformers>=5.6.0\ntorch>=2.8", ON, "adamw_torch_fused (default of transformers>=5.6.0"),
+        ("transformers==4.57.1\ntorch==2.6.0", OFF, "adamw_torch (default of transformers==4.57.1"),
+        ("transformers>=4.40\ntorch>=2.8", UNKNOWN, "depends on its version"),
+        ("", UNKNOWN, "depends on its version"),
+    ],
+)
+@pytest.mark.parametrize("code", [TRAINER, PARSED.format(more="", package="trl", name="DPO")])
+def test_the_default_optimizer_is_that_of_the_pinned_versions(
+    audited: Auditor, code: str, pins: str, state: State, said: str
+) -> None:
+    found = rows(audited, {"train.py": code, "requirements.txt": pins})["fused_optimizer"]
+    assert found.state is state
+    assert said in found.detail
+    assert "TRL" not in found.detail
