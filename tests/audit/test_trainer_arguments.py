@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.audit.conftest import Auditor
 
 from ptopt.audit.values import Measure, State
+from tests.audit.conftest import Auditor
 
 ON, OFF, UNKNOWN = State.ON, State.OFF, State.UNKNOWN
 PARSED = """
