@@ -23,14 +23,11 @@ _OF_TRL = frozenset(
      "GRPOWithReplayBufferConfig", "IWOPDConfig", "IterativeSFTConfig", "MiniLLMConfig", "NashMDConfig", "OnlineDPOConfig", "PAPOConfig",
      "PPOv2Config", "PRMConfig", "RLOOConfig", "SDFTConfig", "SDPOConfig", "ServerDistillationConfig", "TPOConfig", "XPOConfig"}
 )  # fmt: skip
-_PARSERS = (
+_READS_FLAGS = (
     "parse_args_into_dataclasses",
     "parse_args_and_config",
-    "parse_yaml_file",
-    "parse_json_file",
-    "parse_dict",
     "parse",
-)
+)  # not `parse_yaml_file` alone
 _FALSE = frozenset({"false", "no", "0", "none", ""})
 _TRUE = frozenset({"true", "yes"})
 
@@ -60,6 +57,14 @@ class TrainerArguments:
     @property
     def sources(self) -> list[Source]:
         return self._setup.once(_sources)
+
+    @property
+    def are_flags(self) -> bool:
+        """Does the command line of the script set them all by their names? Where the script makes them itself, a parser of other
+        classes may drop their flags without a word.
+        """
+        filled = bool(self.sources) and all(source.call is None for source in self.sources)
+        return filled and bool(self._setup.calls(*_READS_FLAGS))
 
     def of(self, name: str) -> Value:
         """What the argument is by default, or in the commands of the repository that start the script."""

@@ -77,3 +77,38 @@ def test_the_default_optimizer_is_that_of_the_pinned_versions(
     assert found.state is state
     assert said in found.detail
     assert "TRL" not in found.detail
+
+
+MADE = """
+    from transformers import HfArgumentParser
+    from trl import DPOConfig, DPOTrainer
+
+
+    def main():
+        parser = HfArgumentParser(ScriptArguments)
+        args = parser.parse_args_into_dataclasses(return_remaining_strings=True)[0]
+        arguments = DPOConfig(output_dir=args.output_dir, bf16=args.bf16, tf32=False)
+        DPOTrainer(model, args=arguments, train_dataset=data).train()
+
+
+    if __name__ == "__main__":
+        main()
+"""
+
+
+def test_a_flag_is_named_only_where_the_command_line_takes_it(audited: Auditor) -> None:
+    """A parser of other classes drops it without a word."""
+
+    def action(**scripts: str) -> str:
+        files = {f"{name}.py": code for name, code in scripts.items()}
+        (found,) = [gap.action for gap in audited(files).gaps if gap.key == "workers"]
+        return found
+
+    plain = "Set `dataloader_num_workers=4` in the training arguments{}, for each GPU"
+    flag = "`--dataloader_num_workers 4`"
+    assert action(train=MADE).startswith(plain.format(""))
+    assert action(train=TRAINER).startswith(plain.format(f" ({flag})"))
+    both = action(train=TRAINER, train_dpo=MADE)
+    assert both.startswith(plain.format(f" ({flag} where the script takes it)"))
+    file = TRAINER.replace("parse_args_into_dataclasses()", 'parse_yaml_file("train.yaml")')
+    assert action(train=file).startswith(plain.format(""))
