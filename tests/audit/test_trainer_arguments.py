@@ -112,3 +112,53 @@ def test_a_flag_is_named_only_where_the_command_line_takes_it(audited: Auditor) 
     assert both.startswith(plain.format(f" ({flag} where the script takes it)"))
     file = TRAINER.replace("parse_args_into_dataclasses()", 'parse_yaml_file("train.yaml")')
     assert action(train=file).startswith(plain.format(""))
+
+
+@pytest.mark.parametrize(
+    ("commands", "state"),
+    [
+        ("CUDA_VISIBLE_DEVICES=0,1 python3 train.py --bf16", OFF),
+        ("nohup python -u train.py --bf16 &\npython train.py --do_train", OFF),
+        ("python -m train --bf16", OFF),
+        ("torchrun --nproc_per_node 2 train.py --bf16", ON),
+        ("python -m torch.distributed.launch --nproc_per_node 2 train.py", ON),
+        ("python train.py --bf16\ntorchrun train.py --bf16", ON),
+        ("accelerate launch train.py", ON),
+        ("$LAUNCHER train.py", ON),
+        ("srun python train.py", ON),
+        ("WORLD_SIZE=2 RANK=1 python train.py", ON),
+        ("python train.py --deepspeed zero2.json", ON),
+        ("python launch.py train.py", ON),
+        ("echo nothing", ON),
+    ],
+)
+def test_what_commands_start_as_one_process_is_not_distributed(
+    audited: Auditor, commands: str, state: State
+) -> None:
+    files = {"train.py": TRAINER, "run.sh": commands + "\n"}
+    found = rows(audited, files)["distributed"]
+    assert found.state is state, found
+    assert (found.evidence[0].path == "run.sh" and "one process" in found.detail) is (state is OFF)
+    good = {each.title for each in audited(files).good}
+    assert ("Distributed training" in good) is (state is ON)
+    spawns = TRAINER.replace("        main()", "        torch.multiprocessing.spawn(main, nprocs=2)")
+    assert rows(audited, {**files, "train.py": spawns})["distributed"].state is ON
+
+
+@pytest.mark.parametrize(("command", "state"), [("python", OFF), ("accelerate launch", ON)])
+def test_a_script_of_accelerate_that_python_starts(audited: Auditor, command: str, state: State) -> None:
+    code = """
+        from accelerate import Accelerator
+
+        def main():
+            accelerator = Accelerator()
+            model, optimizer, loader = accelerator.prepare(make(), Adam(), load())
+            for x, y in loader:
+                accelerator.backward(loss(model(x), y))
+                optimizer.step()
+
+        if __name__ == "__main__":
+            main()
+    """
+    found = rows(audited, {"train.py": code, "README.md": f"```\n{command} train.py --lr 1\n```\n"})
+    assert found["distributed"].state is state
