@@ -31,6 +31,11 @@ _READS_FLAGS = (
 _FALSE = frozenset({"false", "no", "0", "none", ""})
 _TRUE = frozenset({"true", "yes"})
 
+# What `_not_passed` adds to a row
+_OF_COMMANDS = re.compile(
+    r"; (?:no command that starts the script was found|the one command found that starts it does not pass `--\w+`|"
+    r"none of the \d+ commands found that start it passes `--\w+`)"
+)
 _TRL_CHANGED = frozenset(
     {"bf16", "gradient_checkpointing"}
 )  # defaults of TRL's own classes changed between versions
@@ -169,6 +174,11 @@ class TrainerArguments:
         return Value(
             False, note=f"the default of {whose} for `{name}`, which depends on its version", place=place
         )
+
+
+def without_commands(detail: str) -> str:
+    """What a row says, but for the commands of one script that do not pass the argument."""
+    return _OF_COMMANDS.sub("", detail)
 
 
 def _only_uses(launch: Launch) -> bool:

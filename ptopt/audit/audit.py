@@ -315,6 +315,7 @@ def _entry(
         certain=frozenset(lines for lines, runs in functions.items() if runs is True),
         idle=frozenset(lines for lines, runs in functions.items() if runs is False),
         obstacles=obstacles(setup), bounds=bounds,
+        commands=len({command.place for command in commands if not command.evaluates}),
     )  # fmt: skip
 
 

@@ -122,6 +122,7 @@ class EntryPoint:
     idle: frozenset[Lines] = frozenset()  # those of them that options keep from running
     obstacles: tuple[Obstacle, ...] = ()  # to mixed precision
     bounds: tuple[Pin, ...] = ()  # newest versions that its imports admit
+    commands: int = 0  # of the repository that start its training
 
 
 def measure_of(entry: EntryPoint, key: str) -> Measure | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ptopt.audit.values import Measure, State
+from ptopt.report.audit.terminal import render
 from tests.audit.conftest import Auditor
 
 ON, OFF, UNKNOWN = State.ON, State.OFF, State.UNKNOWN
@@ -162,3 +163,29 @@ def test_a_script_of_accelerate_that_python_starts(audited: Auditor, command: st
     """
     found = rows(audited, {"train.py": code, "README.md": f"```\n{command} train.py --lr 1\n```\n"})
     assert found["distributed"].state is state
+
+
+def test_what_is_good_is_said_once_whatever_the_commands_are(audited: Auditor) -> None:
+    files = {"a.py": TRAINER, "b.py": TRAINER, "c.py": TRAINER, "run.sh": "python b.py --lr 1\n"}
+    (pinned,) = [good for good in audited({**files, "c.py": MADE}).good if good.title == "Pinned memory"]
+    assert pinned.details == ("`pin_memory` is True (default of transformers for `dataloader_pin_memory`)",)
+
+
+def test_a_value_that_was_not_found_is_no_condition(audited: Auditor) -> None:
+    code = TRAINER.replace("trainer = ", "model = AutoModel.from_pretrained('x', attn_implementation=more.attention)\n        trainer = ")  # fmt: skip
+    code = code.replace("import HfArg", "import AutoModel, HfArg")
+    found = rows(audited, {"train.py": code})["attention"]
+    assert found.detail == "`attn_implementation`: the value of `more.attention` was not found"
+
+
+def test_the_terminal_shows_the_scripts_that_most_commands_start(audited: Auditor) -> None:
+    """Of tables that differ it has six."""
+    names = "abcdefgh"
+    files = {f"{name}.py": TRAINER.replace("trainer.train()", f"trainer.train()  # {name}") for name in names}
+    files["run.sh"] = "".join(f"python {name}.py --gradient_accumulation_steps {at + 2}\n" for at, name in enumerate(names))  # fmt: skip
+    files["more.sh"] = "python h.py --gradient_accumulation_steps 9\n"
+    text = render(audited(files), 100, False)
+    shown = [line.split()[0] for line in text.splitlines() if "training at line" in line]
+    assert shown == ["a.py", "b.py", "c.py", "d.py", "e.py", "h.py"]
+    said = " ".join(text.split())
+    assert "and 2 more scripts (f.py, g.py): --format html, markdown or json has them all" in said
