@@ -16,17 +16,26 @@ _FILLS = frozenset({"HfArgumentParser", "TrlParser", "H4ArgumentParser"})
 _ARGUMENTS = re.compile(
     r"(TrainingArguments|SFTConfig|DPOConfig|GRPOConfig|KTOConfig|ORPOConfig|RewardConfig|PPOConfig|CPOConfig)$"
 )
-_PARSERS = (
+# The other classes of TRL that derive from `TrainingArguments`: those of the wheels of 0.7.11, 0.12.2, 0.16.1, 0.19.1, 0.24.0, 0.29.0 and
+# 1.16.0. Not its `ModelConfig`, `ScriptArguments`, `DDPOConfig` and the like, so that a name alone does not do.
+_OF_TRL = frozenset(
+    {"A2POConfig", "AsyncDistillationConfig", "AsyncGRPOConfig", "BCOConfig", "DistillationConfig", "GKDConfig", "GMPOConfig", "GOLDConfig",
+     "GRPOWithReplayBufferConfig", "IWOPDConfig", "IterativeSFTConfig", "MiniLLMConfig", "NashMDConfig", "OnlineDPOConfig", "PAPOConfig",
+     "PPOv2Config", "PRMConfig", "RLOOConfig", "SDFTConfig", "SDPOConfig", "ServerDistillationConfig", "TPOConfig", "XPOConfig"}
+)  # fmt: skip
+_READS_FLAGS = (
     "parse_args_into_dataclasses",
     "parse_args_and_config",
-    "parse_yaml_file",
-    "parse_json_file",
-    "parse_dict",
     "parse",
-)
+)  # not `parse_yaml_file` alone
 _FALSE = frozenset({"false", "no", "0", "none", ""})
 _TRUE = frozenset({"true", "yes"})
 
+# What `_not_passed` adds to a row
+_OF_COMMANDS = re.compile(
+    r"; (?:no command that starts the script was found|the one command found that starts it does not pass `--\w+`|"
+    r"none of the \d+ commands found that start it passes `--\w+`)"
+)
 _TRL_CHANGED = frozenset(
     {"bf16", "gradient_checkpointing"}
 )  # defaults of TRL's own classes changed between versions
@@ -53,6 +62,14 @@ class TrainerArguments:
     @property
     def sources(self) -> list[Source]:
         return self._setup.once(_sources)
+
+    @property
+    def are_flags(self) -> bool:
+        """Does the command line of the script set them all by their names? Where the script makes them itself, a parser of other
+        classes may drop their flags without a word.
+        """
+        filled = bool(self.sources) and all(source.call is None for source in self.sources)
+        return filled and bool(self._setup.calls(*_READS_FLAGS))
 
     def of(self, name: str) -> Value:
         """What the argument is by default, or in the commands of the repository that start the script."""
@@ -153,10 +170,15 @@ class TrainerArguments:
         if name in TRANSFORMERS and not (trl and name in _TRL_CHANGED):
             whose = "TRL" if name in _ONLY_TRL else "transformers"
             return Value(True, TRANSFORMERS[name], f"default of {whose} for `{name}`", place)
-        whose = "TRL" if trl else "transformers"
+        whose = "TRL" if trl and name != "optim" else "transformers"  # which no class of TRL has changed
         return Value(
             False, note=f"the default of {whose} for `{name}`, which depends on its version", place=place
         )
+
+
+def without_commands(detail: str) -> str:
+    """What a row says, but for the commands of one script that do not pass the argument."""
+    return _OF_COMMANDS.sub("", detail)
 
 
 def _only_uses(launch: Launch) -> bool:
@@ -167,7 +189,14 @@ def _only_uses(launch: Launch) -> bool:
 def _of_arguments(module: Module, call: ast.Call) -> str | None:
     """The name of what makes arguments, or of what fills them."""
     last = qualified(module, call.func).rpartition(".")[2] if dotted_name(call.func) else ""
-    return last if _ARGUMENTS.search(last) or last in _FILLS else None
+    return last if _makes(module, call.func) or last in _FILLS else None
+
+
+def _makes(module: Module, node: ast.expr) -> bool:
+    """Is it a class of the arguments of a trainer?"""
+    name = qualified(module, node)
+    last = name.rpartition(".")[2]
+    return bool(_ARGUMENTS.search(last)) or (last in _OF_TRL and name.startswith("trl."))
 
 
 def _sources(setup: Setup) -> list[Source]:
@@ -177,13 +206,15 @@ def _sources(setup: Setup) -> list[Source]:
         name = dotted_name(call.func)
         resolved = setup.live.modules.resolve(module, name) if name else None
         cls = resolved if resolved is not None and isinstance(resolved[1], ast.ClassDef) else None
-        if _ARGUMENTS.search(last) and setup.runs(module, call).truth is not False:
+        if last not in _FILLS and setup.runs(module, call).truth is not False:
             found.append(Source(module, call, call, cls, last))  # type: ignore[arg-type]
         elif last in _FILLS:
             for node in ast.walk(call):
-                named = dotted_name(node) if isinstance(node, (ast.Name, ast.Attribute)) else ""
+                if not isinstance(node, (ast.Name, ast.Attribute)):
+                    continue
+                named = dotted_name(node)
                 tail = named.rpartition(".")[2]
-                if _ARGUMENTS.search(tail):
+                if _ARGUMENTS.search(tail) or (named and _makes(module, node)):
                     resolved = setup.live.modules.resolve(module, named)
                     own = resolved if resolved is not None and isinstance(resolved[1], ast.ClassDef) else None
                     found.append(Source(module, call, None, own, tail))  # type: ignore[arg-type]

@@ -62,6 +62,10 @@ ENTRY_WORK = 6_000_000  # visited nodes, of one script
 _MOST_COMMANDS = 8  # of one script, that are tried each by itself
 AUDIT_WORK = 60_000_000  # of all scripts
 _LISTED = 12
+_ONLY_THE_FOLDER = (
+    "only this folder was read: commands and configurations elsewhere in the repository may set what a row gives as a default. "
+    "Audit the whole repository"
+)
 _NAMED = 3  # scripts and modules in a sentence
 
 
@@ -84,11 +88,12 @@ class Scripts:
 
 def training_scripts(
     files: Mapping[str, bytes], facts: ProjectFacts, scripts: frozenset[str] = frozenset(),
-    above: frozenset[str] = frozenset(),
+    above: frozenset[str] = frozenset(), part: bool = False,
 ) -> Scripts:  # fmt: skip
     """The scripts that train, with their measures.
 
-    `files`: Python files, notebooks and shell scripts by path. `scripts`: files that are started by a console script. `above`: the modules in the folders above these files.
+    `files`: Python files, notebooks and shell scripts by path. `scripts`: files that are started by a console script. `above`: the modules in the folders above these files. `part`: the repository has more than
+    these files.
     """
     python = {path: data for path, data in files.items() if path.endswith(PYTHON)}
     nearest = NearestFacts(facts, files)
@@ -101,6 +106,8 @@ def training_scripts(
         )
         entries = documented(entries, files, started, scripts)
     lost += [_from_outside(outside)] if outside else []
+    if part and entries:
+        lost.insert(0, _ONLY_THE_FOLDER)
     return Scripts(len(python), entries, tuple(lost), tuple(outside))
 
 
@@ -181,6 +188,7 @@ def entry_points(
     entries: list[EntryPoint] = []
     lost: list[str] = []
     missed: list[str] = []  # scripts that may train, for where none is found that does
+    optional: list[str] = []  # those that train where an option says so
     looked_at = candidates(modules, scripts)
     of_libraries = tuple(f"{folder}/" for folder in libraries(files))
     looked_at.sort(key=lambda path: path.startswith(of_libraries))  # the repository's own come first
@@ -210,7 +218,7 @@ def entry_points(
                 if start is None and (option := left_to_options(live, by_default)):
                     start, commands = _by_commands(live, commands, configured)
                     if start is None:
-                        missed.append(f"{path}: it trains where an option says so, and not by the {option}")
+                        optional.append(f"{path}: it trains where an option says so, and not by the {option}")
                 elif start is None and outside is not None and (name := imported_from_above(live, above)):
                     outside[path] = name
                 elif start is None and (reason := may_train(live)):
@@ -229,6 +237,9 @@ def entry_points(
     entries, trials = without_trials(_without_bare(entries, started))
     entries, examples = without_examples(entries, files, started)
     lost += [*trials, *examples]
+    lost += optional[:_LISTED]
+    if len(optional) > _LISTED:
+        lost.append(f"{len(optional) - _LISTED} more scripts that train where an option says so")
     if not entries:
         lost += missed[:_LISTED]
     if more:
@@ -319,6 +330,7 @@ def _entry(
         certain=frozenset(lines for lines, runs in functions.items() if runs is True),
         idle=frozenset(lines for lines, runs in functions.items() if runs is False),
         obstacles=obstacles(setup), bounds=bounds,
+        commands=len({command.place for command in commands if not command.evaluates}),
     )  # fmt: skip
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from ptopt.audit.known import TRANSFORMERS_ADDED
-from ptopt.audit.values import EntryPoint
+from ptopt.audit.values import EntryPoint, Sign
 from ptopt.project.added import ADDED, Added
 from ptopt.project.facts import ProjectFacts
 
@@ -43,10 +44,17 @@ _ARGUMENTS = {
 }  # fmt: skip
 
 
+_FLAG = re.compile(r" \((`--\w+ \w+`)\)")
+
+
 def with_frameworks(key: str, action: str, entries: Sequence[EntryPoint], facts: ProjectFacts) -> str:
     """The action in the words of the frameworks of the scripts; where they have several, one after the other."""
     names = dict.fromkeys(_name(entry) for entry in entries)
-    own = {name: _spelled(text, facts) for name in names if (text := _OF.get(name, {}).get(key))}
+    own = {
+        name: _spelled(_flagged(text, name, entries), facts)
+        for name in names
+        if (text := _OF.get(name, {}).get(key))
+    }
     if len(own) == len(names) == 1:
         return next(iter(own.values()))
     general = [] if len(own) == len(names) else [action]
@@ -67,6 +75,14 @@ def argument_added(key: str, entries: Sequence[EntryPoint]) -> Added | None:
 
 def _name(entry: EntryPoint) -> str:
     return _TRAINER if entry.framework in TRAINERS else entry.framework
+
+
+def _flagged(text: str, name: str, entries: Sequence[EntryPoint]) -> str:
+    """With the flag only where the command line takes it."""
+    takes = {Sign.TAKES_FLAGS in entry.signs for entry in entries if _name(entry) == name}
+    if False not in takes:
+        return text
+    return _FLAG.sub(r" (\1 where the script takes it)" if True in takes else "", text)
 
 
 def _spelled(text: str, facts: ProjectFacts) -> str:

@@ -22,6 +22,7 @@ TRANSFORMERS = {
     "gradient_checkpointing": False, "activation_checkpointing": None,
 }  # fmt: skip
 CALLS_DIFFER = "the calls of "  # how a note begins that says so
+UNFOUND = "the value of "  # how one begins that names an expression, and no condition
 # Arguments that older `TrainingArguments` lack, each with its entry of `ptopt.project.added`.
 TRANSFORMERS_ADDED = {
     "bf16": ADDED["bf16=True"],

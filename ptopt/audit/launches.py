@@ -63,6 +63,11 @@ _LAUNCHERS = re.compile(
     r"(torch|torchelastic|accelerate|deepspeed|colossalai|horovod|bagua|intel_extension_for_pytorch)(\.|$)|"
     r"(c?[pP]rofile|pdb|ipdb|debugpy|trace|coverage|scalene|kernprof|viztracer|memory_profiler)$"
 )
+_GOES_FIRST = ("$", "nohup", "time", "exec", "env")
+# Those of what starts each process by hand say that it is one of several.
+_GIVES_VARIABLE = re.compile(r"(?!\w*(?:RANK|WORLD_SIZE|MASTER_))[A-Za-z_]\w*=")
+_PYTHON = re.compile(r"(?:\S*/)?python(?:\d(?:\.\d+)?)?$")
+_PYTHON_FLAG = re.compile(r"-(?!m)[A-Za-z]+$")
 _MODULE = ("-m", "--module")  # of python, torchrun, `accelerate launch`, deepspeed
 _MODULE_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$")
 _FILE_NAME = re.compile(r"\.(py|sh|ya?ml|json|toml|cfg|conf|ini|txt)$")
@@ -79,6 +84,7 @@ class Launch:
         default_factory=dict
     )  # of an option, where that is not the first of the command
     passes_on: bool = False  # a shell script adds what it is given itself
+    alone: bool = False  # Python itself runs the script, once: no launcher stands before it
 
     def place_of(self, option: str) -> Place:
         """Where an option stands; of one that a variable holds, where the command begins."""
@@ -126,7 +132,7 @@ def _hand_on(found: dict[str, list[Launch]], shown: dict[str, list[Launch]]) -> 
                 for call in table.get(shell, ()) if launch.passes_on else ():
                     options = {**launch.options, **call.options}
                     lines = {option: call.place_of(option).line for option in call.options}
-                    whole = Launch(call.place, options, launch.script, lines)
+                    whole = Launch(call.place, options, launch.script, lines, alone=launch.alone)
                     given = True
                     if table is found:
                         left.append(whole)
@@ -220,7 +226,8 @@ def _of_script(path: str, text: str, page: bool = False) -> list[tuple[str, Laun
             options = _options(tokens[at + 1 :])
             lines = _lines_of(physical, number, end) if end > number else {}
             passes_on = any(token in _PASSED_ON for token in tokens[at + 1 :])
-            launch = Launch(Place(path, number), options, script, lines, passes_on)
+            alone = _is_alone(tokens[:at])
+            launch = Launch(Place(path, number), options, script, lines, passes_on, alone)
             found.append((PurePosixPath(script).name, launch))
     return found
 
@@ -247,6 +254,15 @@ def _started(tokens: list[str]) -> tuple[int | None, str]:
         if word in _MODULE and (at := _module(tokens, i + 1)) is not None:
             return at, tokens[at].replace(".", "/") + ".py"
     return None, ""
+
+
+def _is_alone(before: list[str]) -> bool:
+    """`CUDA_VISIBLE_DEVICES=0 python -u`: what stands before a script that is started as one process."""
+    words = [word for word in before if not _GIVES_VARIABLE.match(word)]
+    while words and words[0] in _GOES_FIRST:
+        del words[0]
+    flags = words[1:-1] if words[-1:] == ["-m"] else words[1:]
+    return bool(words) and bool(_PYTHON.match(words[0])) and all(map(_PYTHON_FLAG.match, flags))
 
 
 def _module(tokens: list[str], at: int) -> int | None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ptopt.audit.advice import ADVICE
+from ptopt.audit.arguments import without_commands
 from ptopt.audit.measures.precision import HALF_WEIGHTS
 from ptopt.audit.values import (
     EntryPoint,
@@ -159,6 +160,6 @@ def good(entries: tuple[EntryPoint, ...]) -> tuple[Good, ...]:
             and not (_waits(m) or _is_half(m))
         ]
         if on:
-            details = tuple(dict.fromkeys(m.detail for _, m in on))[:3]
+            details = tuple(dict.fromkeys(without_commands(m.detail) for _, m in on))[:3]
             found.append(Good(on[0][1].title, details, tuple(dict.fromkeys(entry.path for entry, _ in on))))
     return tuple(found)

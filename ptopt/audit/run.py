@@ -75,9 +75,10 @@ def audit_of(
     aside: Aside = _at_once,
     reader: SecondReader | None = None,
     above: frozenset[str] = frozenset(),
+    part: bool = False,
 ) -> Audit:
     """The audit of a repository, of its files by path. `inspect` inspects them for the review, `aside` looks for the scripts meanwhile. All that follows
-    from the tables follows from them as `reader` leaves them. `above`: of a folder of a repository, the modules in the folders above it.
+    from the tables follows from them as `reader` leaves them. `above`: of a folder of a repository, the modules in the folders above it. `part`: it is such a folder.
     """
     facts = dataclasses.replace(
         facts, naming=Naming({path: data for path, data in files.items() if may_name(path)}, whole=True)
@@ -85,7 +86,7 @@ def audit_of(
     sure = threshold(config.min_confidence)
     broad = config.at_least(sure * _BELOW)
     known = with_surroundings(facts, files)
-    found = aside(functools.partial(training_scripts, files, known, above=above), len(files))
+    found = aside(functools.partial(training_scripts, files, known, above=above, part=part), len(files))
     whole = [whole_file(path, data) for path, data in files.items() if is_reviewable(path)]
     reviewed = functools.partial(
         review_files,

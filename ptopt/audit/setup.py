@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from ptopt.audit.absent import absent
 from ptopt.audit.configured import Configured
 from ptopt.audit.evaluate import Evaluator
-from ptopt.audit.known import CALLS_DIFFER, Value
+from ptopt.audit.known import CALLS_DIFFER, UNFOUND, Value
 from ptopt.audit.launchers import started_script
 from ptopt.audit.launches import Launch
 from ptopt.audit.live import Live
@@ -432,7 +432,7 @@ def enough(candidates: Iterable[Candidate]) -> Iterator[Candidate]:
 
 def open_condition(value: Value) -> str:
     """How a row goes on that holds only where the value is true."""
-    says = value.differs or value.note.startswith(CALLS_DIFFER)
+    says = value.differs or value.note.startswith((CALLS_DIFFER, UNFOUND))
     return f"{': ' if says else ', if '}{value.note}"
 
 

@@ -1,9 +1,10 @@
-"""What the code that a script runs tells of the cost of its training, beyond the rows of its table."""
+"""What the code that a script runs tells of its training, beyond the rows of its table."""
 
 from __future__ import annotations
 
 import re
 
+from ptopt.audit.arguments import TrainerArguments
 from ptopt.audit.decoding import decodes
 from ptopt.audit.setup import Setup
 from ptopt.audit.values import Lines, Sign
@@ -34,6 +35,8 @@ def signs_of(setup: Setup) -> frozenset[Sign]:
         _LOADS.search(setup.qualified(module, call.func)) for module, call in setup.calls("from_pretrained")
     ):
         found.add(Sign.PRETRAINED)
+    if TrainerArguments(setup).are_flags:
+        found.add(Sign.TAKES_FLAGS)
     if decodes(setup):
         found.add(Sign.DECODES)
     if setup.says(_ADVERSARY, _ADVERSARY_WORDS) or not _DIFFUSION.isdisjoint(setup.packages):

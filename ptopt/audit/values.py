@@ -69,13 +69,14 @@ Lines = tuple[str, int, int]  # path, first line, last line
 
 
 class Sign(enum.Enum):
-    """What the code of a script, and what is written about it, tells of the cost of its training."""
+    """What the code of a script, and what is written about it, tells of its training: of its cost, and of how it is changed."""
 
     SMALL = "words say that the network is small, that the numerics need float32, or that a simulator takes the time"
     DECODES = "each item of its datasets is decoded from a file when it is asked for"
     MAKES_PICTURES = "its network makes pictures, adversarially or by diffusion"
     FEEDS_ALL = "one process loads for all GPUs (`DataParallel`)"
     PRETRAINED = "it loads a network of transformers or diffusers with its weights"
+    TAKES_FLAGS = "its command line takes each argument of its trainer"
     STARTED = "a script or the documentation starts it"
     NOT_DOCUMENTED = "there is documentation, and none of a training with it"
 
@@ -121,6 +122,7 @@ class EntryPoint:
     idle: frozenset[Lines] = frozenset()  # those of them that options keep from running
     obstacles: tuple[Obstacle, ...] = ()  # to mixed precision
     bounds: tuple[Pin, ...] = ()  # newest versions that its imports admit
+    commands: int = 0  # of the repository that start its training
 
 
 def measure_of(entry: EntryPoint, key: str) -> Measure | None:

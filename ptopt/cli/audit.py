@@ -62,7 +62,7 @@ def audit(
     with audit_reader(ModelChoice(model, model_server, model_seconds), model_scripts) as reader:
         found = audit_of(
             folder.name, folder.files, config, facts, folder.not_read, inspect_in_processes, aside, reader,
-            folder.above,
+            folder.above, folder.part,
         )  # fmt: skip
     if output is not None:
         output.write_bytes(render(format_, found).encode("utf-8", "backslashreplace"))

@@ -36,8 +36,15 @@ _OF_SUCH_CODE: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("accidental-float64", "the loss"): ("symbol:loss", "path:loss"),
     ("item-every-step", "the training step"): ("item-every-step:once",),
     ("cache-cleared-every-step", "a step of one matrix product"): ("cache-cleared-every-step:collects",),
+    ("cache-cleared-every-step", "a training step that collects garbage"): (
+        "cache-cleared-every-step:collects",
+    ),
     ("widened-before-copy", "the copy of the batch"): ("widened-before-copy:to_device",),
 }
+# The same, of code that has none of the features.
+_OF_OTHER_CODE: Mapping[tuple[str, str], tuple[str, ...]] = {
+    ("cache-cleared-every-step", "a training step that empties the cache"): ("cache-cleared-every-step:collects",),
+}  # fmt: skip
 # A rule -> the rule whose figures hold for it: what it sees costs the same.
 _COSTS_AS_MUCH: Mapping[str, str] = {"no-grad-removed": "evaluation-records-graph"}
 # A rule and a feature -> the rule whose figures hold for it there: half of the advice is followed already.
@@ -103,7 +110,9 @@ def of_finding(name: str, features: Mapping[str, float]) -> tuple[Impact, ...]:
 
     def alike(impact: Impact) -> bool:
         kind = _OF_SUCH_CODE.get((name, impact.scope))
+        other = _OF_OTHER_CODE.get((name, impact.scope), ())
         of_kind = kind is None or any(features.get(feature, 0.0) > 0 for feature in kind)
+        of_kind = of_kind and not any(features.get(feature, 0.0) > 0 for feature in other)
         return of_kind and (impact.provenance != "measured" or (resembles[impact.device] and not short))
 
     no_step = _is_no_step(features)

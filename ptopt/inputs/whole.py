@@ -30,6 +30,7 @@ class Folder:
     files: dict[str, bytes]
     not_read: tuple[NotReviewed, ...] = ()
     above: frozenset[str] = frozenset()
+    part: bool = False  # of a repository
 
 
 def is_read(path: str) -> bool:
@@ -79,7 +80,7 @@ def whole_folder(path: Path, root: Path, *, wants: Callable[[str], bool]) -> Fol
                 left -= len(data)
                 files[name] = data
     name = os.path.basename(start.rstrip(os.sep)) or "repository"
-    return Folder(name, files, tuple(lost), _above(start, top))
+    return Folder(name, files, tuple(lost), _above(start, top), part=os.path.join(start, "") != top)
 
 
 def _above(start: str, top: str) -> frozenset[str]:

@@ -106,3 +106,40 @@ def test_scripts_of_a_folder_that_import_from_outside_it(tmp_path: Path, code: s
     assert note.startswith(f"{source}package/drivers/fit.py: it imports modules from outside the folder")
     whole = json.loads(run("audit", tmp_path, "--format", "json").stdout)
     assert [entry["path"] for entry in whole["entry_points"]] == [f"{source}package/drivers/fit.py"]
+
+
+OPTIONAL = """
+from transformers import HfArgumentParser, Trainer, TrainingArguments
+
+def main():
+    (args,) = HfArgumentParser(Own).parse_args_into_dataclasses()
+    if args.do_train:
+        Trainer(model, TrainingArguments("out"), train_dataset=data).train()
+
+@dataclass
+class Own:
+    do_train: bool = field(default=False)
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def test_what_a_folder_alone_does_not_show_is_said(tmp_path: Path) -> None:
+    """A command that lies elsewhere in the repository starts the training of one script, and sets what the other does."""
+    folder = tmp_path / "training"
+    folder.mkdir()
+    (folder / "optional.py").write_text(OPTIONAL)
+    (folder / "always.py").write_text(OPTIONAL.replace("if args.do_train:", "if True:"))
+    (tmp_path / "run.sh").write_text("python training/optional.py --do_train True\n")
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    part = json.loads(run("audit", folder, "--format", "json").stdout)
+    assert [entry["path"] for entry in part["entry_points"]] == ["training/always.py"]
+    only, optional, *_ = part["not_judged"]
+    assert only.startswith("only this folder was read: commands and configurations elsewhere")
+    assert optional.startswith(
+        "training/optional.py: it trains where an option says so, and not by the default of"
+    )
+    whole = json.loads(run("audit", tmp_path, "--format", "json").stdout)
+    assert len(whole["entry_points"]) == 2
+    assert not any("folder" in note or "option says" in note for note in whole["not_judged"])

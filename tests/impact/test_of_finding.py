@@ -116,11 +116,24 @@ def _claimed(code: str) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("rule", ["item-every-step", "batch-copy-waits", "cache-cleared-every-step"])
 def test_a_share_of_the_training_step_is_claimed_only_where_something_trains(rule: str) -> None:
-    assert "the training step" in _claimed(TRAINING)[rule]
+    step = "a training step that empties the cache" if "cache" in rule else "the training step"
+    assert step in _claimed(TRAINING)[rule]
     for code in (EVALUATION.format("evaluate"), EVALUATION.format("predict")):
-        assert "the training step" not in _claimed(code).get(rule, [])
+        assert step not in _claimed(code).get(rule, [])
         both = _claimed(f"{code}\n\n{TRAINING.removeprefix('import torch')}")  # in one file with a training
         assert len(both[rule]) <= len(_claimed(TRAINING)[rule])
+
+
+@pytest.mark.parametrize(
+    ("call", "highest"), [("torch.cuda.empty_cache()", 1.4), ("import gc; gc.collect()", 1.7)]
+)
+def test_the_gain_is_that_of_the_call_which_was_found(call: str, highest: float) -> None:
+    code = TRAINING.replace("torch.cuda.empty_cache()", call)
+    review = review_files(
+        [whole_file("f.py", code.encode())], config=Config(), facts=NO_FACTS, limit_to_change=False
+    )
+    gains = [i.high for f in review.findings if f.name == "cache-cleared-every-step" for i in f.impact]
+    assert gains == [highest]
 
 
 def test_an_evaluation_between_the_steps_has_no_share_of_the_training_step() -> None:
@@ -273,7 +286,7 @@ def test_what_a_constant_costs_a_forward_pass_is_not_claimed_for_a_loop_around_i
 
 
 def test_what_is_claimed_for_one_kind_of_code_is_in_the_tables() -> None:
-    for rule, scope in impact._OF_SUCH_CODE:
+    for rule, scope in (*impact._OF_SUCH_CODE, *impact._OF_OTHER_CODE):
         assert scope in {i.scope for i in impact.of_rule(rule)}, (rule, scope)
 
 

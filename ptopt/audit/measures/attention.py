@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
-from ptopt.audit.known import Value
+from ptopt.audit.known import UNFOUND, Value
 from ptopt.audit.measures.convolutions import attends_by_timm
 from ptopt.audit.modules import Module, text_of
 from ptopt.audit.setup import Candidate, Setup, enough
@@ -49,6 +50,7 @@ _SCORES = re.compile(r"@|matmul\(|\bbmm\(|einsum\(")
 _NAMED = re.compile(r"attn|attention|query|\bq\b|\bsim\b|dots", re.I)
 _REDUCED = re.compile(r"\b(sum|mean|loss|cross_entropy|multinomial|argmax|topk)\b", re.I)
 _SEPARATE = "by separate products and softmax"
+_EXPRESSION = re.compile(r"`[^`]+`$")
 _FUSED_NAMES = ("sdpa", "flash_attention_2", "flash_attention_3", "flex_attention")
 
 
@@ -252,6 +254,10 @@ def _pretrained(setup: Setup) -> Iterator[Candidate]:
         if value is not None and (value.value is not None or not value.known):
             shown = f"`attn_implementation` is {value.value}" if value.known else "`attn_implementation`"
             fused = value.mapped(lambda name: name in _FUSED_NAMES)
+            if not value.known and _EXPRESSION.match(
+                value.note
+            ):  # which name it is, and not whether it holds
+                fused = replace(fused, note=f"{UNFOUND}{value.note} was not found")
             yield setup.site(module, call, shown, fused)
             continue
         if flash is not None and (value := setup.value(module, flash)).truth:

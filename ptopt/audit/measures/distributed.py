@@ -21,6 +21,16 @@ _STRATEGIES = {
 }  # fmt: skip
 
 DATA_PARALLEL = "`DataParallel`"  # how a row begins that says that it is used
+_STARTS_MORE = (
+    "spawn",
+    "start_processes",
+    "notebook_launcher",
+    "Process",
+    "Popen",
+    "elastic_launch",
+    "launch_agent",
+)
+_LISTED = 4  # commands
 _BY_DEFAULT = re.compile(r"default of `--?\w*(multi|parallel|distributed)")
 _REDUCES = re.compile(r"^(all_?reduce\w*|(average|sync|reduce)_gradients)$")
 _GRADIENTS = re.compile(r"\.grad\b|\bgrads?\b|gradient")
@@ -33,6 +43,8 @@ def strategy(setup: Setup) -> Measure:
         detail = "DDP by transformers where several processes are started"
         if deepspeed.truth:
             detail = f"DeepSpeed ({deepspeed.note or deepspeed.value})"
+        elif deepspeed.truth is False and (alone := _started_alone(setup)):
+            return Measure(key, title, State.OFF, f"{_of_commands(alone)}; {detail}", alone)
         places = (deepspeed.place,) if deepspeed.place is not None and deepspeed.truth else setup.where()
         return Measure(key, title, State.ON, detail, places)
     if setup.framework == "Lightning":
@@ -56,9 +68,10 @@ def strategy(setup: Setup) -> Measure:
         )
         return Measure(key, title, State.ON, detail, places)
     if setup.framework in ("Accelerate", "Fabric"):
-        return Measure(
-            key, title, State.ON, f"by {setup.framework} where several processes are started", setup.where()
-        )
+        detail = f"by {setup.framework} where several processes are started"
+        if setup.framework == "Accelerate" and (alone := _started_alone(setup)):
+            return Measure(key, title, State.OFF, f"{_of_commands(alone)}; {detail}", alone)
+        return Measure(key, title, State.ON, detail, setup.where())
     found = list(_wrappers(setup))
     real = [c for c in found if c.detail.partition(",")[0] != "DataParallel"]
     if setup.framework in ("DeepSpeed", "Colossal-AI"):
@@ -77,6 +90,21 @@ def strategy(setup: Setup) -> Measure:
     if by_hand:
         return setup.decide(key, title, by_hand, "", launcher=True)
     return setup.decide(key, title, found, "one process on one device", blind=setup.blind)
+
+
+def _started_alone(setup: Setup) -> tuple[Place, ...]:
+    """The commands of the repository that train, where each of them starts one process, and so does the script."""
+    commands = [launch for launch in setup.launches if not launch.evaluates]
+    if not all(launch.alone for launch in commands) or setup.calls(*_STARTS_MORE):
+        return ()
+    return tuple(dict.fromkeys(launch.place for launch in commands))[:_LISTED]
+
+
+def _of_commands(places: tuple[Place, ...]) -> str:
+    which = (
+        "the one command found that starts it" if len(places) == 1 else "each command found that starts it"
+    )
+    return f"one process by {which}"
 
 
 def _one_process(setup: Setup, wrapper: Candidate) -> Measure:

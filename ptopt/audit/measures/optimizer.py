@@ -14,6 +14,7 @@ from ptopt.audit.modules import Module, qualified, text_of
 from ptopt.audit.setup import Candidate, Setup
 from ptopt.audit.values import Measure, Place, State
 from ptopt.project.added import ADDED
+from ptopt.project.facts import ProjectFacts
 from ptopt.source.bindings import Binding
 
 _TORCH = re.compile(r"^(torch\.optim(\.\w+)*\.|optim\.)(Adam|AdamW|SGD|Adagrad)$")
@@ -45,6 +46,8 @@ FUSED_ARGUMENT = {
     "SGD": ADDED["SGD(fused=True)"],
 }
 _FUSABLE = tuple(FUSED_ARGUMENT)
+# `default_optim` of `TrainingArguments`, in the wheels of 4.53 and of 4.54 to 5.6
+_FUSED_BY_DEFAULT, _FUSED_SINCE = "4.54", "2.8"  # of transformers; of torch
 _LISTED = 3  # places of optimizers beside that of what speaks against a fused one
 
 
@@ -103,8 +106,8 @@ def fused(setup: Setup) -> Measure:
         if default and setup.facts.excludes("transformers", "4.32"):  # `adamw_hf`, by this name since 4.16
             why = f"{setup.facts.span('transformers')}: its Trainer takes its own AdamW, which has no fused update"
             return setup.not_applicable(key, title, why)
-        if not value.known and setup.facts.excludes("transformers", "4.50") and "default of" in value.note:
-            value = replace(value, known=True, value="AdamW", note=setup.facts.span("transformers"))
+        if not value.known and "default of" in value.note:
+            value = _default_of_transformers(setup.facts, value)
         places = () if value.place is None else (value.place,)
         if not value.known:
             return Measure(key, title, State.UNKNOWN, f"`optim`: {value.note}", places)
@@ -129,6 +132,22 @@ def fused(setup: Setup) -> Measure:
     why, place = refused
     places = (*row.evidence[:_LISTED], *(() if place is None else (place,)))
     return Measure(key, title, State.NOT_APPLICABLE, why, tuple(dict.fromkeys(places)))
+
+
+def _default_of_transformers(facts: ProjectFacts, value: Value) -> Value:
+    """The optimizer that the pinned versions take where none is named; else what it depends on."""
+    span, torch = facts.span("transformers"), facts.span("torch")
+    if facts.excludes("transformers", "4.50"):
+        return replace(value, known=True, value="AdamW", note=span)
+    if facts.allows("transformers", _FUSED_BY_DEFAULT):
+        return value
+    if facts.excludes("torch", _FUSED_SINCE):
+        return replace(value, known=True, value="adamw_torch", note=f"default of {span} with {torch}")
+    if not facts.allows("torch", _FUSED_SINCE):
+        return replace(value, known=True, value="adamw_torch_fused", note=f"default of {span} with {torch}")
+    admits = f"the project admits both ({torch})" if torch else "no version of torch was found"
+    note = f"{span} takes adamw_torch_fused with torch {_FUSED_SINCE} or later and adamw_torch with an older one; {admits}"
+    return replace(value, note=note)
 
 
 def _without_fused(setup: Setup, found: list[Candidate]) -> Measure | None:

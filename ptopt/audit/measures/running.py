@@ -477,6 +477,8 @@ def monitoring(setup: Setup) -> Measure:
             off = value.value in ("none", None, ())
             shown = f"`report_to` is {value.value}"
             return Measure(key, title, State.OFF if off else State.ON, shown, _place(value.place))
+        if "default of" not in value.note:  # what is installed decides it only where nothing is given
+            return Measure(key, title, State.UNKNOWN, f"`report_to`: {value.note}", _place(value.place))
     if setup.framework in _BY_FRAMEWORK:
         return Measure(
             key, title, State.UNKNOWN, f"{setup.framework} reports to what is installed", setup.where()

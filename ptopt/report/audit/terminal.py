@@ -90,11 +90,13 @@ class _Page:
         if audit.model is not None:
             yield Text(f"{one_line(reading(audit))}.", "dim")
         groups = alike(audit.entries)
-        for entries in groups[:_MOST_ENTRIES]:
+        shown = sorted(sorted(range(len(groups)), key=lambda at: _says_less(groups[at]))[:_MOST_ENTRIES])
+        for at in shown:
             yield Text()
-            yield self._entry(entries)
-        if left := sum(map(len, groups[_MOST_ENTRIES:])):
-            yield Text(f"and {left} more scripts: --format html or json has them all", "dim")
+            yield self._entry(groups[at])
+        if left := [entry.path for at, group in enumerate(groups) if at not in shown for entry in group]:
+            more = f"and {count(len(left), 'more script')} ({names(left)}): --format html, markdown or json has them all"
+            yield Text(self._whole(more), "dim")
         for level in Level:
             gaps, findings = of_level(audit, level)
             if gaps or findings:
@@ -210,6 +212,12 @@ class _Page:
                 yield bullet(Text.assemble(said, (f"  ({how})", "dim")), 4)
         for note in audit.notes:
             yield _indented(Text(note, "dim"))
+
+
+def _says_less(group: Sequence[EntryPoint]) -> tuple[int, int]:
+    """How little the table of a group tells beside those of others: after what most commands start, what is known best."""
+    unknown = sum(measure.state is State.UNKNOWN for measure in group[0].measures)
+    return -max(entry.commands for entry in group), unknown
 
 
 def _indented(part: RenderableType, by: int = 2) -> Padding:
