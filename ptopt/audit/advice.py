@@ -13,6 +13,7 @@ from packaging.version import Version
 from ptopt.audit.critical import is_measure_critical
 from ptopt.audit.frameworks import TRAINERS, argument_added, has_own, with_frameworks
 from ptopt.audit.halfprecision import obstacle_places, precision_action
+from ptopt.audit.measures.attention import IN_PART, OF_WEIGHTS
 from ptopt.audit.measures.copies import BY_ACCELERATE, NOT_PINNED
 from ptopt.audit.measures.distributed import DATA_PARALLEL
 from ptopt.audit.measures.optimizer import FILLED_BY_HAND, FUSED_ARGUMENT, may_ask_for_foreach
@@ -160,6 +161,10 @@ _OPTION_OF_FRAMEWORK = re.compile(r", or switch on the option of the framework \
 _CLASS = re.compile(r"`([A-Z]\w+)`")
 _SET_BY_HAND = "Where the code fills gradients with zeros, set them to None: `parameter.grad = None` for `parameter.grad.zero_()`."
 _PACK = "Pack sequences: set `packing=True` in the training arguments, or group by length."
+_GIVE_UP_WEIGHTS = (
+    "Call `nn.MultiheadAttention` with `need_weights=False` where nothing reads the weights that it returns: it then takes "
+    "`scaled_dot_product_attention`."
+)
 _ASK_LIBRARY = ', or ask the library for it (`attn_implementation="sdpa"`)'
 _OF_TRANSFORMERS = re.compile(r"transformers|attn_implementation")
 # Measures whose advice is code to write: where an option switches it on, that code is there already.
@@ -250,6 +255,8 @@ def _gap(
         advice = replace(advice, action=_action_of_copies(advice.action, [m for _, m in missing]))
     if key == "fused_optimizer":
         advice = replace(advice, action=_action_of_optimizer(advice.action, [m for _, m in missing]))
+    if key == "attention" and all(OF_WEIGHTS in m.detail for _, m in missing):
+        advice = replace(advice, action=_GIVE_UP_WEIGHTS, effort="a line a call")
     if key == "padding" and all(TO_LONGEST in m.detail for _, m in missing):
         advice = replace(advice, action=_PACK)
     entries = [entry for entry, _ in missing]
@@ -370,6 +377,8 @@ def _level(key: str, entry: EntryPoint, entries: Sequence[EntryPoint]) -> Level:
     if entry.trial:
         return Level.LOW
     if key == "tf32" and _convolves_only(entry):
+        return Level.LOW
+    if key == "attention" and (row := measure_of(entry, key)) is not None and IN_PART in row.detail:
         return Level.LOW
     if key == "padding" and (row := measure_of(entry, key)) is not None and _are_few_tokens(row):
         return Level.LOW
