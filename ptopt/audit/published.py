@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 
 from ptopt.audit.measures.attention import IN_PART
+from ptopt.audit.measures.breaks import BREAKS
 from ptopt.audit.values import EntryPoint, State, measure_of
 from ptopt.findings import Impact
 from ptopt.impact import of_rule
@@ -71,6 +72,8 @@ def is_of_other_code(key: str, entries: Iterable[EntryPoint]) -> bool:
         return not all(map(_steps_as_measured, entries))
     if key == "attention":
         return any((row := measure_of(entry, key)) is not None and IN_PART in row.detail for entry in entries)
+    if key == "compile":  # of parts: the figures are of whole networks
+        return any((row := measure_of(entry, key)) is not None and BREAKS in row.detail for entry in entries)
     if key == "padding":
         return any(entry.framework not in _OF_LANGUAGE for entry in entries)
     return key == "persistent_workers"

@@ -67,3 +67,76 @@ def test_attention_in_part_is_advised_for_the_calls_that_lack_it(audited: Audito
     found = gap(audit, "attention")
     assert "with `need_weights=False`" in found.action and found.level is Level.LOW
     assert [place.line for place in found.evidence] == [10] and not found.impact
+
+
+READS = """\
+from torch import nn
+
+class Base(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 3, 3)
+
+class Net(Base):
+    def forward(self, x):
+        {reads}
+        return self.conv(x)
+"""
+
+
+@pytest.mark.parametrize(
+    ("reads", "said", "varies"),
+    [
+        ("counts = [n.item() for n in x]; most = max(counts); x = x[:, :most]", True, True),
+        ("self.seen = x.max().item()", True, False),
+        ("if self.logs: self.seen = x.max().item()", False, False),
+        ("x = x[:, :3]", False, False),
+    ],
+)
+def test_a_network_that_reads_values_is_compiled_in_parts(
+    audited: Auditor, reads: str, said: bool, varies: bool
+) -> None:
+    audit = audited({"train.py": TRAIN, "net.py": READS.format(reads=reads)})
+    assert ("ends the graph" in row(audit, "compile").detail) is said
+    found = gap(audit, "compile")
+    assert ("wrap its parts that read none" in found.action) is said
+    assert ("Shapes vary" in found.action) is varies
+    assert ("breaks the graph" in found.wrong_if) is not said
+    assert ("shapes change" in found.wrong_if) is not varies
+    assert (found.level is Level.LOW) is said and bool(found.impact) is not said
+
+
+STAGES = """\
+import hydra
+import torch
+from torch import nn
+
+@hydra.main(config_path="conf", config_name="train")
+def main(cfg):
+    for stage in ["first", "second"]:
+        run(cfg[stage])
+
+def run(part):
+    net = nn.Sequential(nn.Conv2d(3, 3, 3), nn.Linear(7, 7)).cuda()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for x in torch.utils.data.DataLoader(torch.randn(99, 3, 9, 9), batch_size=9):
+        with torch.autocast("cuda", enabled=part.amp):
+            loss = net(x.cuda()).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+main()
+"""
+
+
+def test_two_stages_of_one_run_are_no_two_configurations(audited: Auditor) -> None:
+    conf = "batch_size: 9\nfirst:\n  amp: false\nsecond:\n  amp: true\n"
+    audit = audited({"train.py": STAGES, "conf/train.yaml": conf})
+    found = row(audit, "precision")
+    assert found.state is State.UNKNOWN
+    assert "differs between the parts of conf/train.yaml (False at line 3, True at line 5)" in found.detail
+    assert gap(audit, "tf32").level is Level.LOW  # a part of the run is in float32
+    advice = gap(audit, "channels_last")
+    assert "only a part of the run uses" in advice.action and "float32" not in advice.wrong_if
+    assert "which need four dimensions" in advice.action
