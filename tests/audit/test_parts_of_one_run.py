@@ -140,3 +140,42 @@ def test_two_stages_of_one_run_are_no_two_configurations(audited: Auditor) -> No
     advice = gap(audit, "channels_last")
     assert "only a part of the run uses" in advice.action and "float32" not in advice.wrong_if
     assert "which need four dimensions" in advice.action
+
+
+TABLE = """\
+import torch
+
+class Scale:
+    def __init__(self):
+        self.mean = torch.tensor([0.5, 0.4, 0.3])
+
+    def __call__(self, x):
+        return x - self.mean.to(x.device)
+"""
+
+
+@pytest.mark.parametrize(("runs", "planned"), [(True, True), (False, False)])
+def test_the_plan_is_of_code_that_a_training_runs(audited: Auditor, runs: bool, planned: bool) -> None:
+    train = TRAIN.replace("x.cuda()", "scale(x.cuda())" if runs else "x.cuda()")
+    train = train.replace("model = ", "scale = Scale()\nmodel = " if runs else "model = ")
+    head = "from tables import Scale\n" if runs else ""
+    net = "from torch import nn\n\nclass Net(nn.Linear):\n    def __init__(self):\n        super().__init__(64, 64)\n"
+    audit = audited({"train.py": head + train, "net.py": net, "tables.py": TABLE})
+    (found,) = (each for each in audit.findings if each.finding.name == "table-copied-every-call")
+    steps = [step.title for phase in audit.plan for step in phase.steps]
+    assert any("table-copied-every-call" in title for title in steps) is planned
+    assert bool(found.finding.impact) is planned
+
+
+def test_workers_that_the_script_divides_among_processes(audited: Auditor) -> None:
+    train = TRAIN.replace("model = ", "cfg.workers //= gpus()\nmodel = ").replace(
+        "batch_size=9", "batch_size=9, num_workers=cfg.workers"
+    )
+    parser = (
+        "import argparse\nparser = argparse.ArgumentParser()\n"
+        "parser.add_argument('--workers', type=int, default=16)\ncfg = parser.parse_args()\n"
+    )
+    net = "from torch import nn\n\nclass Net(nn.Linear):\n    pass\n"
+    found = row(audited({"train.py": parser + train, "net.py": net}), "workers")
+    assert found.detail == "`num_workers` is 16 (default of `--workers`), before `cfg.workers //= gpus()`"
+    assert found.state is State.ON and len(found.evidence) == 2
