@@ -179,3 +179,41 @@ def test_workers_that_the_script_divides_among_processes(audited: Auditor) -> No
     found = row(audited({"train.py": parser + train, "net.py": net}), "workers")
     assert found.detail == "`num_workers` is 16 (default of `--workers`), before `cfg.workers //= gpus()`"
     assert found.state is State.ON and len(found.evidence) == 2
+
+
+SAVES = """\
+import torch
+from net import Net
+
+class Trainer:
+    def __init__(self):
+        self.net = Net()
+        self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
+
+    def fit(self, loader):
+        for step, x in enumerate(loader):
+            self.optimizer.zero_grad()
+            self.net(x).mean().backward()
+            self.optimizer.step()
+            if step % 5000 == 0:
+                self.save(step)
+            copy = step > 90000
+            if step % (1000 if copy else 9000) == 0:
+                self.save(step, copy=copy)
+
+    def save(self, step, copy=False):
+        if copy:
+            torch.save(self.net.state_dict(), f"{step}.pth")
+        torch.save(self.net.state_dict(), "last.pth")
+
+if __name__ == "__main__":
+    trainer = Trainer()
+    trainer.fit(torch.utils.data.DataLoader(torch.randn(99, 64)))
+"""
+
+
+def test_a_copy_is_saved_as_often_as_the_calls_that_ask_for_one(audited: Auditor) -> None:
+    net = "from torch import nn\n\nclass Net(nn.Linear):\n    pass\n"
+    ways = row(audited({"train.py": SAVES, "net.py": net}), "saving").detail.removesuffix(", synchronous")
+    copies = [way for way in ways.split("; ") if way.endswith("if `copy`")]
+    assert len(copies) == 1 and "5000" not in copies[0] and "every 5000 steps" in ways
