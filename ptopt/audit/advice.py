@@ -13,13 +13,22 @@ from packaging.version import Version
 from ptopt.audit.critical import is_measure_critical
 from ptopt.audit.frameworks import TRAINERS, argument_added, has_own, with_frameworks
 from ptopt.audit.halfprecision import obstacle_places, precision_action
+from ptopt.audit.measures.attention import IN_PART, OF_WEIGHTS
 from ptopt.audit.measures.copies import BY_ACCELERATE, NOT_PINNED
 from ptopt.audit.measures.distributed import DATA_PARALLEL
 from ptopt.audit.measures.optimizer import FILLED_BY_HAND, FUSED_ARGUMENT, may_ask_for_foreach
 from ptopt.audit.measures.padding import TO_LONGEST, TOKENS
 from ptopt.audit.measures.precision import CONVOLVES
 from ptopt.audit.measures.saving import NOTHING_SAVED
-from ptopt.audit.openconditions import OF_CLASS, has_unpinned_class, open_conditions, settled
+from ptopt.audit.openconditions import (
+    OF_CLASS,
+    breaks_its_graph,
+    has_unpinned_class,
+    has_varying_shapes,
+    is_half_in_parts,
+    open_conditions,
+    settled,
+)
 from ptopt.audit.published import PINNED_COPIES, is_of_other_code, worth
 from ptopt.audit.values import EntryPoint, Gap, Kind, Level, Measure, State, measure_of
 from ptopt.project.added import ADDED, Added
@@ -38,6 +47,7 @@ class Advice:
     older: str = ""  # the action without it
 
 
+_FIRST_STEPS = "The first steps compile: compare later ones."
 ADVICE: dict[str, Advice] = {
     "precision": Advice(
         Level.MODERATE,
@@ -64,7 +74,7 @@ ADVICE: dict[str, Advice] = {
     ),
     "compile": Advice(
         Level.MODERATE,
-        "Wrap the model in `torch.compile`. The first steps compile: compare later ones.",
+        f"Wrap the model in `torch.compile`. {_FIRST_STEPS}",
         "shapes change from step to step, the code breaks the graph often, or runs are short",
         2, "an afternoon, with a look at recompilations", "forward and backward pass",
     ),
@@ -106,7 +116,8 @@ ADVICE: dict[str, Advice] = {
     ),
     "channels_last": Advice(
         Level.LOW,
-        "Convert model and inputs with `.to(memory_format=torch.channels_last)`, together with mixed precision.",
+        "Convert the model and the inputs of its convolutions, which need four dimensions for it, with "
+        "`.to(memory_format=torch.channels_last)`, together with mixed precision.",
         "the network trains in float32, or uses operations without a channels_last kernel",
         2, "an hour", "forward and backward pass",
     ),
@@ -160,6 +171,15 @@ _OPTION_OF_FRAMEWORK = re.compile(r", or switch on the option of the framework \
 _CLASS = re.compile(r"`([A-Z]\w+)`")
 _SET_BY_HAND = "Where the code fills gradients with zeros, set them to None: `parameter.grad = None` for `parameter.grad.zero_()`."
 _PACK = "Pack sequences: set `packing=True` in the training arguments, or group by length."
+_COMPILE_PARTS = (
+    "The network reads values of its tensors in Python, where a compiled graph ends: wrap its parts that read none "
+    "in `torch.compile`, not all of it."
+)
+_OF_SHAPES = " Shapes vary with such a value: ask for dynamic ones (`dynamic=True`) behind it."
+_GIVE_UP_WEIGHTS = (
+    "Call `nn.MultiheadAttention` with `need_weights=False` where nothing reads the weights that it returns: it then takes "
+    "`scaled_dot_product_attention`."
+)
 _ASK_LIBRARY = ', or ask the library for it (`attn_implementation="sdpa"`)'
 _OF_TRANSFORMERS = re.compile(r"transformers|attn_implementation")
 # Measures whose advice is code to write: where an option switches it on, that code is there already.
@@ -230,7 +250,8 @@ def gaps(
                 measure.detail == FILLED_BY_HAND
             )  # another line to change than where an optimizer is asked
             pads_little = key == "padding" and TO_LONGEST in measure.detail
-            alike[_level(key, entry, entries), by_hand, pads_little].append((entry, measure))
+            other = pads_little or (key == "compile" and breaks_its_graph(entry))
+            alike[_level(key, entry, entries), by_hand, other].append((entry, measure))
         found += [_gap(key, level, some, facts, by_hand) for (level, by_hand, _), some in alike.items()]
     order = list(Level)
     return tuple(sorted(found, key=lambda gap: (order.index(gap.level), -len(gap.entries))))
@@ -250,6 +271,11 @@ def _gap(
         advice = replace(advice, action=_action_of_copies(advice.action, [m for _, m in missing]))
     if key == "fused_optimizer":
         advice = replace(advice, action=_action_of_optimizer(advice.action, [m for _, m in missing]))
+    if key == "compile" and all(breaks_its_graph(entry) for entry, _ in missing):
+        shapes = _OF_SHAPES if all(has_varying_shapes(entry) for entry, _ in missing) else ""
+        advice = replace(advice, action=f"{_COMPILE_PARTS}{shapes} {_FIRST_STEPS}")
+    if key == "attention" and all(OF_WEIGHTS in m.detail for _, m in missing):
+        advice = replace(advice, action=_GIVE_UP_WEIGHTS, effort="a line a call")
     if key == "padding" and all(TO_LONGEST in m.detail for _, m in missing):
         advice = replace(advice, action=_PACK)
     entries = [entry for entry, _ in missing]
@@ -369,7 +395,11 @@ def _level(key: str, entry: EntryPoint, entries: Sequence[EntryPoint]) -> Level:
     """The level of the advice, one less where it is not known to make most of the cost; low where the script trains nothing."""
     if entry.trial:
         return Level.LOW
-    if key == "tf32" and _convolves_only(entry):
+    if key == "compile" and breaks_its_graph(entry):
+        return Level.LOW
+    if key == "tf32" and (_convolves_only(entry) or is_half_in_parts(entry)):
+        return Level.LOW
+    if key == "attention" and (row := measure_of(entry, key)) is not None and IN_PART in row.detail:
         return Level.LOW
     if key == "padding" and (row := measure_of(entry, key)) is not None and _are_few_tokens(row):
         return Level.LOW
@@ -402,7 +432,8 @@ def is_gap(entry: EntryPoint, measure: Measure) -> bool:
         precision = measure_of(entry, "precision")
         lacks = any(obstacle.kind in _BEFORE_AMPERE for obstacle in entry.obstacles)
         needless = lacks or CONVOLVES in measure.detail
-        return (precision is None or precision.state is State.OFF) and not needless
+        full = precision is None or precision.state is State.OFF or is_half_in_parts(entry)
+        return full and not needless
     if measure.key == "distributed":
         if measure.by_model:
             return _DATA_PARALLEL.search(measure.detail) is not None

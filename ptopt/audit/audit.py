@@ -45,7 +45,15 @@ from ptopt.audit.tensors import fits_tensors
 from ptopt.audit.trials import is_trial, without_trials
 from ptopt.audit.values import Audit, EntryPoint, Level, State
 from ptopt.audit.vendored import libraries, without_examples
-from ptopt.audit.weigh import each_once, folded, is_in_table, is_switched_off, weighed, with_findings
+from ptopt.audit.weigh import (
+    each_once,
+    folded,
+    is_in_table,
+    is_planned,
+    is_switched_off,
+    weighed,
+    with_findings,
+)
 from ptopt.configs.values import Document
 from ptopt.findings import Review
 from ptopt.pathkind import PYTHON
@@ -148,7 +156,11 @@ def audit(name: str, scripts: Scripts, facts: ProjectFacts, review: Review, sure
         findings=found,
         gaps=missing,
         good=good(corrected),
-        plan=plan(missing, found, (f for f in review.findings if is_in_table(f, entries))),
+        plan=plan(
+            missing,
+            tuple(each for each in found if is_planned(each, sure, entries)),
+            (f for f in review.findings if is_in_table(f, entries)),
+        ),
         notes=(*how_to_read(missing), *too_new(entries, facts)),
         not_judged=(*scripts.lost, *_unknown(entries)),
         outside=scripts.outside,

@@ -13,7 +13,7 @@ from functools import cached_property
 
 from ptopt.audit.calling import callers
 from ptopt.audit.conditions import joined_by, of_environment, of_first_process
-from ptopt.audit.known import Value
+from ptopt.audit.known import Value, default_of, position_of
 from ptopt.audit.modules import Module, text_of
 from ptopt.audit.setup import Setup
 from ptopt.source.index import FUNCTIONS, LOOPS, FunctionNode, Loop
@@ -98,7 +98,7 @@ class Frequencies:
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
-        self._around: dict[FunctionNode, tuple[Frequency, ...]] = {}
+        self._around: dict[tuple[FunctionNode, frozenset[str]], tuple[Frequency, ...]] = {}
 
     def of(self, module: Module, call: ast.AST) -> Frequency:
         """That of the most frequent of the ways that lead to a call."""
@@ -107,29 +107,42 @@ class Frequencies:
     def ways(self, module: Module, call: ast.AST, depth: int = 0) -> tuple[Frequency, ...]:
         """Those of all the ways that lead to a call, the most frequent one first."""
         met = Frequency()
+        flags: set[str] = set()  # what has to be true
         for ancestor, child in module.file.index.ancestors(call):
             if isinstance(ancestor, ast.If) and child is not ancestor.test:
                 taken = child in ancestor.body
+                if taken and isinstance(ancestor.test, ast.Name):
+                    flags.add(ancestor.test.id)
                 if _calls_the_same(ancestor.orelse if taken else ancestor.body, call):
                     continue  # where the condition decides otherwise, the other branch does it
                 met = self._guarded(module, ancestor, taken, met)
             elif isinstance(ancestor, LOOPS) and child in ancestor.body and _is_counted(module, ancestor):
                 return (replace(met, loop=_named(ancestor)),)
             elif isinstance(ancestor, FUNCTIONS):
-                ways = (met.within(outer) for outer in self._of_function(ancestor, module, depth))
+                found = self._of_function(ancestor, module, depth, frozenset(flags))
+                ways = (met.within(outer) for outer in found)
                 return tuple(sorted(dict.fromkeys(ways), key=lambda way: way.rank))
         return (replace(met, loop="once"),)
 
-    def _of_function(self, function: FunctionNode, module: Module, depth: int) -> tuple[Frequency, ...]:
+    def _of_function(
+        self, function: FunctionNode, module: Module, depth: int, flags: frozenset[str]
+    ) -> tuple[Frequency, ...]:
+        """Those of its calls, but for calls that leave one of `flags` off."""
         if depth >= _DEEPEST:
             return (Frequency(),)
-        if function not in self._around:
-            self._around[function] = (Frequency(),)  # a circle of calls ends here
+        key = function, flags
+        if key not in self._around:
+            self._around[key] = (Frequency(),)  # a circle of calls ends here
             sites = itertools.islice(self._sites(function, module), _MOST_SITES)
-            ways = {way: None for other, site in sites for way in self.ways(other, site, depth + 1)}
+            ways = {
+                way: None
+                for other, site in sites
+                if not any(_is_off(flag, function, site) for flag in flags)
+                for way in self.ways(other, site, depth + 1)
+            }
             found = sorted(ways, key=lambda way: way.rank)[:_MOST_WAYS]
-            self._around[function] = tuple(found) or (Frequency(),)
-        return self._around[function]
+            self._around[key] = tuple(found) or (Frequency(),)
+        return self._around[key]
 
     def _sites(self, function: FunctionNode, module: Module) -> Iterator[tuple[Module, ast.Call]]:
         """The calls of a function that run; none of what others define under the name of a method."""
@@ -288,6 +301,23 @@ def _last(part: ast.expr) -> str:
         if (found := _COUNTER.match(counter)) and _END.match(end):
             return f"after the last {_UNITS[found['unit'].lower()][0]}"
     return ""
+
+
+def _is_off(flag: str, function: FunctionNode, site: ast.Call) -> bool:
+    """Does the call leave a parameter off, `def save(step, copy=False)`, under which the rest stands?"""
+    spec = function.args
+    parameters = [*spec.posonlyargs, *spec.args, *spec.kwonlyargs]
+    default = default_of(function, flag)
+    if flag not in {each.arg for each in parameters} or any(
+        keyword.arg in (None, flag) for keyword in site.keywords
+    ):
+        return any(
+            keyword.arg == flag and isinstance(keyword.value, ast.Constant) and not keyword.value.value
+            for keyword in site.keywords
+        )
+    position = position_of(function, flag)
+    given = position is not None and len(site.args) >= position  # perhaps behind `self`
+    return not given and isinstance(default, ast.Constant) and not default.value
 
 
 def _whole(number: object) -> str:

@@ -21,6 +21,7 @@ TRANSFORMERS = {
     "torch_compile": False, "deepspeed": None, "fsdp": "", "packing": False, "group_by_length": False,
     "gradient_checkpointing": False, "activation_checkpointing": None,
 }  # fmt: skip
+DIFFER_IN_PARTS = "differs between the parts of"  # of one file: stages of a run, or its networks
 CALLS_DIFFER = "the calls of "  # how a note begins that says so
 UNFOUND = "the value of "  # how one begins that names an expression, and no condition
 # Arguments that older `TrainingArguments` lack, each with its entry of `ptopt.project.added`.
@@ -117,6 +118,10 @@ def agreed(settings: list[Setting]) -> Value | None:
     if any(type(s.value) is not type(first.value) or s.value != first.value for s in settings):
         shown = ", ".join(sorted({str(s.value) for s in settings})[:4])
         note = f"`{first.keys[-1]}` differs between {len(settings)} configurations ({shown})"
+        parts = {".".join(s.keys[:-1]) for s in settings}
+        if len(files) == 1 and len(parts) == len(settings):
+            each = ", ".join(f"{s.value} at line {s.place.line}" for s in settings[:4])
+            note = f"`{first.keys[-1]}` {DIFFER_IN_PARTS} {files[0]} ({each})"
         return Value(
             False, note=note, place=first.place, choices=tuple(s.value for s in settings), differs=True
         )

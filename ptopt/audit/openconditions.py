@@ -5,14 +5,18 @@ A condition that does not hold is left out of "wrong if"; one that holds becomes
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 
 from ptopt.audit.frameworks import TRAINERS
+from ptopt.audit.known import DIFFER_IN_PARTS
+from ptopt.audit.measures.breaks import BREAKS, VARY
 from ptopt.audit.measures.unpinned import NOT_REACHED
 from ptopt.audit.values import EntryPoint, State, measure_of
 
 VARIES = "batches are padded to their longest"  # how the row of padding says that shapes change from batch to batch
 _MOST_PATHS = 3
+_HALF_IN_PARTS = re.compile(r"\((?=.*\bFalse at)(?=.*\bTrue at)")
 
 
 def is_state(key: str, state: State) -> Callable[[EntryPoint], bool]:
@@ -45,7 +49,34 @@ def _decides_pinning(entry: EntryPoint) -> bool:
 
 
 def _decides_precision(entry: EntryPoint) -> bool:
-    return is_state("precision", State.ON)(entry) or is_state("precision", State.OFF)(entry)
+    return (
+        is_state("precision", State.ON)(entry)
+        or is_state("precision", State.OFF)(entry)
+        or is_half_in_parts(entry)
+    )
+
+
+def breaks_its_graph(entry: EntryPoint) -> bool:
+    """Is a value of a tensor read in the network, so that it cannot be compiled as one graph?"""
+    row = measure_of(entry, "compile")
+    return row is not None and BREAKS in row.detail
+
+
+def has_varying_shapes(entry: EntryPoint) -> bool:
+    """Does the network cut its tensors at what it reads of them?"""
+    row = measure_of(entry, "compile")
+    return row is not None and VARY in row.detail
+
+
+def is_half_in_parts(entry: EntryPoint) -> bool:
+    """Is mixed precision on in some parts of a run, and off in others, as its configuration says?"""
+    row = measure_of(entry, "precision")
+    return (
+        row is not None
+        and row.state is State.UNKNOWN
+        and DIFFER_IN_PARTS in row.detail
+        and _HALF_IN_PARTS.search(row.detail) is not None
+    )
 
 
 def _has_no_convolution(entry: EntryPoint) -> bool:
@@ -61,7 +92,11 @@ _DECIDED: dict[str, tuple[tuple[str, str, Callable[[EntryPoint], bool]], ...]] =
             _has_no_convolution,
         ),
     ),
-    "compile": (("shapes change from step to step, the code", "the code", _decides_shapes),),
+    "compile": (
+        ("shapes change from step to step, the code", "the code", _decides_shapes),
+        ("shapes change from step to step, the code", "the code", has_varying_shapes),
+        ("the code breaks the graph often, or runs", "runs", breaks_its_graph),
+    ),
     "non_blocking": (("the loader does not pin its memory, or a wait", "a wait", _decides_pinning),),
     "channels_last": (("the network trains in float32, or uses", "it uses", _decides_precision),),
     "padding": (
@@ -109,6 +144,7 @@ _SETTLED: dict[str, tuple[tuple[str, Callable[[EntryPoint], bool]], ...]] = {
     ),
     "channels_last": (
         ("It pays with mixed precision, which is off: do that first.", is_state("precision", State.OFF)),
+        ("It pays with mixed precision, which only a part of the run uses.", is_half_in_parts),
     ),
     "non_blocking": (
         ("The loader does not pin its batches: set `pin_memory=True` on it as well.", _pins_nothing),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from ptopt.audit.measures.attention import IN_PART
+from ptopt.audit.measures.breaks import BREAKS
 from ptopt.audit.values import EntryPoint, State, measure_of
 from ptopt.findings import Impact
 from ptopt.impact import of_rule
@@ -64,10 +66,14 @@ def is_of_other_code(key: str, entries: Iterable[EntryPoint]) -> bool:
     """Are the figures those of code that these scripts are not known to resemble?
 
     The start of workers was measured where it is nearly all that an epoch does, packing with language models, the fused update with AdamW
-    and networks of linear layers: a convolutional one has few parameters for the work of its step, and SGD little to do for each.
+    and networks of linear layers, attention where all of it was computed by hand: a convolutional one has few parameters for the work of its step, and SGD little to do for each.
     """
     if key == "fused_optimizer":
         return not all(map(_steps_as_measured, entries))
+    if key == "attention":
+        return any((row := measure_of(entry, key)) is not None and IN_PART in row.detail for entry in entries)
+    if key == "compile":  # of parts: the figures are of whole networks
+        return any((row := measure_of(entry, key)) is not None and BREAKS in row.detail for entry in entries)
     if key == "padding":
         return any(entry.framework not in _OF_LANGUAGE for entry in entries)
     return key == "persistent_workers"

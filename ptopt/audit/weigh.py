@@ -10,6 +10,7 @@ from ptopt.audit.critical import is_finding_critical
 from ptopt.audit.measures.running import RECORDS_GRAPH
 from ptopt.audit.values import EntryPoint, Gap, Level, Lines, Measure, Place, State, Weighed
 from ptopt.findings import Finding, Severity
+from ptopt.pathkind import PYTHON
 
 _LINE = re.compile(r"\bline \d+")
 _ORDER = {level: number for number, level in enumerate(Level)}
@@ -39,6 +40,8 @@ _SAYS_MORE = {
 def weighed(finding: Finding, sure: float, entries: tuple[EntryPoint, ...]) -> Weighed:
     """`sure`: the confidence from which a review of a change would comment. `entries`: the scripts that train."""
     features = dict(finding.features)
+    if not _may_be_run(finding, entries):
+        finding = replace(finding, impact=())  # measured on code which that is not known to resemble
     each_step = finding.name in _IN_FORCE or any(features.get(name) for name in _EACH_STEP)
     often = each_step or bool(features.get("often:evaluation"))
     if finding.confidence < sure:
@@ -73,6 +76,18 @@ def _how_often(finding: Finding, features: Mapping[str, float], entries: tuple[E
     of_step = in_loop and features.get("often:step")  # in the loop of the training itself
     surely = of_step or any(_surely_runs(finding, entry) for entry in entries)
     return "on every step" if surely and features.get("often:in training") else "on each call"
+
+
+def is_planned(each: Weighed, sure: float, entries: tuple[EntryPoint, ...]) -> bool:
+    """Is it worth a step of the plan: sure enough for a comment, and of code that a training runs, or of no Python?"""
+    return any(f.confidence >= sure and _may_be_run(f, entries) for f in (each.finding, *each.others))
+
+
+def _may_be_run(finding: Finding, entries: tuple[EntryPoint, ...]) -> bool:
+    """Does a listed script run it, as far as is known; where none is listed, or it is no Python, nothing tells that none does."""
+    return (
+        not entries or not finding.path.endswith(PYTHON) or any(_is_run(finding, entry) for entry in entries)
+    )
 
 
 def _of_unknown_frequency(features: Mapping[str, float]) -> bool:

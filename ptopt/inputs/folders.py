@@ -20,8 +20,9 @@ _ENVIRONMENT_MARKS = frozenset({"pyvenv.cfg", "conda-meta"})
 NOT_UTF8 = "the file name is not UTF-8"
 _OTHER = "not Python, a notebook or a configuration"
 _UNKNOWN = (
-    "not recognised as a configuration of Hugging Face trainers, axolotl, LLaMA-Factory, torchtune, Hydra, Lightning, "
-    "DeepSpeed, accelerate, vLLM, Docker, Compose, Kubernetes or GitHub workflows"
+    "not recognised as a configuration of Hugging Face trainers, axolotl, LLaMA-Factory, torchtune, Lightning, "
+    "DeepSpeed, accelerate, vLLM, Docker, Compose, Kubernetes or GitHub workflows, or of Hydra with the `_target_` of a loader "
+    "or a trainer"
 )
 _WALKED_THOUGH_HIDDEN = frozenset({".github"})  # workflows
 

@@ -16,7 +16,7 @@ from functools import cached_property
 from ptopt.source.calls import CallGraph, last_name
 from ptopt.source.context import Context
 from ptopt.source.guards import Guards
-from ptopt.source.index import FunctionNode, Index, Loop, own_nodes
+from ptopt.source.index import FunctionNode, Index, Loop, is_main_test, own_nodes
 from ptopt.source.values import Values
 
 
@@ -148,13 +148,17 @@ class Frequencies:
         The batches of an evaluation count by themselves, however seldom it runs.
         """
         for loop in self._index.loops_of(node):
-            if isinstance(loop, (ast.For, ast.AsyncFor)) and (
-                self._context.is_eval_loop(loop) or self._reads_batches(loop, ast.unparse(loop.iter))
-            ):
+            if self.goes_through_batches(loop):
                 return False
             if self.of(loop).often is Often.RARELY:
                 return True
         return False
+
+    def goes_through_batches(self, loop: Loop) -> bool:
+        """Does one pass of the loop work on one batch, of a training or an evaluation?"""
+        return isinstance(loop, (ast.For, ast.AsyncFor)) and (
+            self._context.is_eval_loop(loop) or self._reads_batches(loop, ast.unparse(loop.iter))
+        )
 
     def iteration_of(self, node: ast.AST) -> Loop | FunctionNode | None:
         """The innermost loop around `node` in its function, else the function: what one iteration is."""
@@ -165,7 +169,11 @@ class Frequencies:
     def _of_owner(self, node: ast.AST) -> Frequency:
         function = self._index.function_of(node)
         if function is None:
-            return Frequency(Often.ONCE, 0, "when the module is loaded")
+            loaded = not any(
+                isinstance(outer, ast.If) and is_main_test(outer.test)
+                for outer, _ in self._index.ancestors(node)
+            )
+            return Frequency(Often.ONCE, 0, "when the module is loaded" if loaded else "once in a run")
         return self.of_function(function)
 
     def of_function(self, function: FunctionNode) -> Frequency:

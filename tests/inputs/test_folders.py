@@ -120,3 +120,4 @@ def test_a_named_file_that_configures_nothing_is_not_passed_over(tmp_path: Path)
     assert (
         isinstance(found, NotReviewed) and "not recognised as a configuration of Hugging Face" in found.reason
     )
+    assert "of Hydra with the `_target_` of a loader" in found.reason  # other files of Hydra are not reviewed

@@ -6,9 +6,12 @@ import textwrap
 
 import pytest
 
+from ptopt.config import Config
+from ptopt.project.facts import NO_FACTS
+from ptopt.review import review_files
 from ptopt.rules import find_rule
 from ptopt.rules.engine import run
-from ptopt.rules.examples import as_file
+from ptopt.rules.examples import as_change, as_file
 from ptopt.source.file import SourceFile
 from ptopt.source.repository import Repository
 from ptopt.verify import apply_edits
@@ -372,6 +375,53 @@ PER_SAMPLE = """
 def test_the_mask_is_as_long_as_what_is_cut() -> None:
     (found,) = messages("per-sample-loop", PER_SAMPLE.format("x[i, : lengths[i]]"))
     assert "`torch.arange(x.size(1)) < lengths[:, None]`" in found
+
+
+@pytest.mark.parametrize(
+    ("moves", "said"),
+    [
+        ("permute(0, 3, 1, 2).float()", ".scatter_(1, mask.unsqueeze(1), 1)`"),
+        ("permute(2, 0, 1).float()", ".scatter_(0, mask.unsqueeze(0), 1)`"),
+        ("float().movedim(-1, 1).contiguous()", ".scatter_(1, mask.unsqueeze(1), 1)`"),
+        ("transpose(-1, -2).float()", ".scatter_(-2, mask.unsqueeze(-2), 1)`"),
+        ("transpose(1, 2).float()", "`scatter_` of ones,"),  # which dimension is the last is not known
+        ("permute(2, 1, 0).float()", "`scatter_` of ones,"),
+        ("permute(2, 0, 1).unsqueeze(0).float()", "`scatter_` of ones,"),
+    ],
+)
+def test_ones_are_scattered_along_the_dimension_of_the_classes(moves: str, said: str) -> None:
+    (found,) = messages("one-hot-in-full", f"def hot(mask, n):\n    return F.one_hot(mask, n).{moves}\n")
+    assert said in found
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "keep"),
+    [
+        ("Adam(p, foreach=True)", "Adam(p, foreach=False)", "Keep `foreach=True`."),
+        ("Adam(p, fused=True)", "Adam(p)", "Keep `fused=True`."),
+        ("FusedAdam(p)", "Adam(p)", "Keep `FusedAdam`, or pass `fused=True` to that of torch."),
+    ],
+)
+def test_what_was_there_is_what_is_to_be_kept(before: str, after: str, keep: str) -> None:
+    code = f"from torch.optim import Adam\n\ndef build(p):\n    # - return {before}\n    return {after}\n"
+    change = as_change("train.py", code)
+    config = Config.model_validate({"select": ["regressions"], "min-confidence": 0.0})
+    (finding,) = review_files([change], config=config, facts=NO_FACTS, limit_to_change=True).findings
+    assert keep in finding.message
+
+
+def test_a_loop_of_the_set_up_is_what_repeats_a_line() -> None:
+    code = """
+        def main():
+            for layer in net.layers:
+                quantize(layer)
+                torch.cuda.empty_cache()
+
+        if __name__ == "__main__":
+            main()
+    """
+    (found,) = messages("cache-cleared-every-step", code)
+    assert "runs in each iteration of the loop at line" in found
 
 
 def _indented(code: str, by: int) -> str:

@@ -89,6 +89,12 @@ def test_scale(code: str, often: Often) -> None:
     assert _of(code).often is often
 
 
+def test_a_script_runs_its_main_block_and_no_import_does() -> None:
+    code = "def run():\n    here()\n\nif __name__ == '__main__':\n    run()\n"
+    assert _of(code) == Frequency(Often.ONCE, 0, "once in a run", basis="callers")
+    assert _of("here()").reason == "when the module is loaded"
+
+
 def test_items_of_a_dataset_run_in_a_worker() -> None:
     assert _of("class Rows(Dataset):\n    def __getitem__(self, i):\n        here()").in_worker
 

@@ -49,6 +49,8 @@ _PROCESSORS = re.compile(r"^(set_(attn_)?processor|\w*AttnProcessor)$")
 _SCORES = re.compile(r"@|matmul\(|\bbmm\(|einsum\(")
 _NAMED = re.compile(r"attn|attention|query|\bq\b|\bsim\b|dots", re.I)
 _REDUCED = re.compile(r"\b(sum|mean|loss|cross_entropy|multinomial|argmax|topk)\b", re.I)
+OF_WEIGHTS = "`nn.MultiheadAttention` computes its weights"
+IN_PART = ", which take no fused kernel"
 _SEPARATE = "by separate products and softmax"
 _EXPRESSION = re.compile(r"`[^`]+`$")
 _FUSED_NAMES = ("sdpa", "flash_attention_2", "flash_attention_3", "flex_attention")
@@ -339,22 +341,30 @@ def _by_layer(setup: Setup) -> Measure | None:
         ]
     if not calls:
         return None
-    given = [setup.keyword(call, "need_weights", 4) for _, call in calls]
-    free = [isinstance(g, ast.Constant) and g.value is False for g in given]
     places = tuple(setup.place(module, call) for module, call in calls)[:4]
-    if all(free):
-        return Measure(
-            "attention", "Attention", State.ON, "`nn.MultiheadAttention` without its weights: SDPA", places
-        )
-    if not any(free) and all(g is None for g in given):
-        return Measure(
-            "attention",
-            "Attention",
-            State.OFF,
-            "`nn.MultiheadAttention` computes its weights: no fused kernel",
-            places,
-        )
-    return None
+    gives_up = [_gives_up_weights(setup, call) for _, call in calls]
+    key, title = "attention", "Attention"
+    if all(gives_up):
+        return Measure(key, title, State.ON, "`nn.MultiheadAttention` without its weights: SDPA", places)
+    if all(free is False for free in gives_up):
+        return Measure(key, title, State.OFF, f"{OF_WEIGHTS}: no fused kernel", places)
+    certain = [pair for pair, free in zip(calls, gives_up, strict=True) if free is False]
+    if not certain:
+        return None
+    others = "gives them up: SDPA" if all(free is not None for free in gives_up) else "may give them up"
+    many = len(calls) - len(certain)
+    if many > 1:
+        others = others.replace("gives", "give", 1)
+    said = f"{OF_WEIGHTS} in {len(certain)} of {len(calls)} calls{IN_PART}; {many} {others}"
+    return Measure(key, title, State.OFF, said, tuple(setup.place(*pair) for pair in certain)[:4])
+
+
+def _gives_up_weights(setup: Setup, call: ast.Call) -> bool | None:
+    """`need_weights=False`; None where the call leaves it to a variable."""
+    given = setup.keyword(call, "need_weights", 4)
+    if given is None:
+        return None if setup.unpacks(call) or any(isinstance(a, ast.Starred) for a in call.args) else False
+    return not given.value if isinstance(given, ast.Constant) else None
 
 
 def _library(setup: Setup) -> Iterator[Candidate]:

@@ -34,6 +34,7 @@ _TESTS = frozenset({"test", "validate", "predict", "evaluate"})
 _FOREIGN = re.compile(r"^(nvidia|webdataset|ffcv|tensorflow_datasets)$")
 _POSITIONS = {"num_workers": 5, "pin_memory": 7}
 _BATCH_POSITION = 1
+_NAMED = re.compile(r"`-*(?:\w+\.)*([\w-]+)`")  # in a note that names an option or a key
 
 
 # Functions of libraries that make a `DataLoader`, with the defaults that differ from its own.
@@ -389,7 +390,29 @@ def has_batches_below(setup: Setup, items: int) -> bool:
 
 
 def workers(setup: Setup) -> Measure:
-    return _decided(setup, "workers", "Loader workers", _setting(setup, "num_workers", 0), "`num_workers`")
+    values = _setting(setup, "num_workers", 0)
+    row = _decided(setup, "workers", "Loader workers", values, "`num_workers`")
+    divided = _divided(setup, values) if row.state is State.ON else None
+    if divided is None:
+        return row
+    place, text = divided
+    return replace(row, detail=f"{row.detail}, before `{text}`", evidence=(*row.evidence[:3], place))
+
+
+def _divided(setup: Setup, values: list[Value]) -> tuple[Place, str] | None:
+    """Where the script divides the number that options or configurations give, `cfg.num_workers //= num_gpus`: by how much is not known."""
+    names = {match[1].replace("-", "_") for v in values for match in _NAMED.finditer(v.note)}
+    for module in setup.live.read.values():
+        for step in module.file.index.of_type(ast.AugAssign):
+            if (
+                isinstance(step, ast.AugAssign)
+                and isinstance(step.op, (ast.FloorDiv, ast.Div))
+                and isinstance(step.target, ast.Attribute)
+                and step.target.attr in names
+                and setup.runs(module, step).truth is not False
+            ):
+                return setup.place(module, step), text_of(step)
+    return None
 
 
 def pin_memory(setup: Setup) -> Measure:

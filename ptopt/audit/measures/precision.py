@@ -10,6 +10,7 @@ from dataclasses import replace
 from ptopt.audit.arguments import TrainerArguments, keyword_value, lightning_argument
 from ptopt.audit.engines import half_precision
 from ptopt.audit.known import Value
+from ptopt.audit.measures.breaks import graph_break
 from ptopt.audit.measures.convolutions import nearly_all_convolve
 from ptopt.audit.measures.optimizer import only_lbfgs
 from ptopt.audit.modules import Module, dotted_name, text_of
@@ -420,7 +421,11 @@ def compiled(setup: Setup) -> Measure:
     if setup.facts.divided("torch", "2.0"):
         absent = f"{absent}, and torch before 2.0 cannot; {setup.facts.span('torch')}"
     absent += setup.admits_older("2.0", "cannot")
-    return setup.decide(key, title, found, absent, blind=setup.blind_model)
+    row = setup.decide(key, title, found, absent, blind=setup.blind_model)
+    broken = None if found or row.state is not State.OFF else graph_break(setup)
+    if broken is None:
+        return row
+    return replace(row, detail=f"{row.detail}; {broken.said}", evidence=(broken.place, *row.evidence))
 
 
 def _compiles(setup: Setup) -> Iterator[Candidate]:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from ptopt.rules.base import (
     TEXTBOOK,
@@ -20,7 +21,7 @@ from ptopt.rules.shared.places import BENCHMARK_PATH, every_step
 from ptopt.rules.shared.removal import remove_statement
 from ptopt.source.file import remembered
 from ptopt.source.frequency import Frequency, Often
-from ptopt.source.index import LOOPS, own_nodes
+from ptopt.source.index import LOOPS, Loop, own_nodes
 
 _GIVES_BACK = (
     "gives the cached memory back to the driver, waits for the GPU, and the next allocation asks for it again"
@@ -168,6 +169,18 @@ x, w = torch.randn(256, 1024), torch.randn(1024, 1024)
             optimizer.step()
         """,
         """
+        def train(config):
+            for stage in config.stages:
+                trainer, loader = prepare(stage)
+                while trainer.step < stage.steps:
+                    for data in loader:
+                        trainer.run(data)
+                torch.cuda.empty_cache()
+
+        if __name__ == "__main__":
+            train(read())
+        """,
+        """
         model = load(path)
         torch.cuda.empty_cache()
         for prompts in loader:
@@ -259,7 +272,10 @@ x, w = torch.randn(256, 1024), torch.randn(1024, 1024)
         unknown = frequency.often is Often.UNKNOWN
         if BENCHMARK_PATH.search(file.path) or function is None and unknown or _asks_what_is_free(node, file):
             return
-        if looped and _tries_again(next(file.index.loops_of(node)), file):
+        if looped and (
+            _tries_again(next(file.index.loops_of(node)), file)
+            or _holds_training(next(file.index.loops_of(node)), file)
+        ):
             return
         guarded = _guard(node, file)
         if guarded == "decided":
@@ -281,6 +297,12 @@ x, w = torch.randn(256, 1024), torch.randn(1024, 1024)
             )  # five of five that readers judged behind a `del` were useful, too
         line = frequency.line
         edit = remove_statement(file, node) if trains and not guarded else None
+        if frequency.often is Often.ONCE:  # what repeats it is a loop of few passes, such as over layers
+            scope_line = getattr(scope, "lineno", 0)
+            frequency = replace(
+                frequency, line=scope_line, reason=f"in each iteration of the loop at line {scope_line}"
+            )
+            line = scope_line
         when = f"runs {frequency.reason}" if frequency.reason else "runs on each call of this function"
         yield Problem(
             node,
@@ -354,6 +376,18 @@ def _guard(node: ast.AST, file: SourceFile) -> str:
             if not _DEVICE_TEST.search(test):
                 return "test"
     return ""
+
+
+def _holds_training(loop: Loop, file: SourceFile) -> bool:
+    """Does each pass of the loop hold a whole training or evaluation, such as one stage of several or one fold?"""
+    if file.frequencies.goes_through_batches(loop) or file.context.step_mark(loop) is not None:
+        return False
+    return any(
+        isinstance(inner, LOOPS)
+        and (file.frequencies.goes_through_batches(inner) or file.context.step_mark(inner) is not None)
+        for inner in own_nodes(loop)
+        if inner is not loop
+    )
 
 
 @remembered

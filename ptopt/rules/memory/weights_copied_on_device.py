@@ -5,7 +5,10 @@ from collections.abc import Iterator
 
 from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, quote
 from ptopt.source.calls import last_name
-from ptopt.source.index import walk
+from ptopt.source.file import remembered
+from ptopt.source.index import FunctionNode, walk
+
+_TAKES_ANY_DEVICE = frozenset({"load_state_dict", "save", "len", "append", "deepcopy"})
 
 
 class WeightsCopiedOnDevice(Rule):
@@ -20,7 +23,7 @@ class WeightsCopiedOnDevice(Rule):
     nothing computes with: that memory is missing for the batch. A snapshot can wait on the host.
 
     ## When this is wrong
-    When the model is on the host or small, or the snapshot is computed with.
+    When the model is on the host or small, or the copy is computed with in another file.
 
     ## Example
     ```python
@@ -45,7 +48,7 @@ class WeightsCopiedOnDevice(Rule):
     most_stated = 0.4
     nodes = (ast.Call, ast.DictComp)
     triggers = ("state_dict",)
-    when_wrong = "the model is on the host or small"
+    when_wrong = "the model is on the host or small, or the copy is computed with"
 
     VALID = (
         """
@@ -59,8 +62,39 @@ class WeightsCopiedOnDevice(Rule):
         """
         torch.save(model.state_dict(), path)
         """,
+        """
+        class Trainer:
+            def __init__(self, model):
+                self.model = model.cuda()
+                self.averaged = {k: v.detach().clone() for k, v in self.model.state_dict().items()}
+
+            def update(self, d):
+                for k, v in self.model.state_dict().items():
+                    self.averaged[k] = self.averaged[k] * d + v * (1 - d)
+        """,
+        """
+        def fit(model, batches, penalty):
+            model.cuda()
+            initial = {k: v.clone() for k, v in model.state_dict().items()}
+            for x in batches:
+                loss = model(x).mean() + penalty(model, initial)
+                loss.backward()
+        """,
     )
     INVALID = (
+        Invalid(
+            """
+            import copy
+            import torch
+            def fit(model, epochs):
+                model.cuda()
+                best = copy.deepcopy(model.state_dict())  # !
+                for epoch in range(epochs):
+                    train(model)
+                torch.save(best, "best.pt")
+                model.load_state_dict({k: v.cuda() for k, v in best.items()})
+            """
+        ),
         Invalid(
             """
             import copy
@@ -101,6 +135,8 @@ class WeightsCopiedOnDevice(Rule):
         ):
             return
         statement = file.index.statement_of(node)
+        if _is_computed_with(statement, file):
+            return
         saved = any(isinstance(n, ast.Call) and last_name(n.func) == "save" for n in walk(statement))
         what = f"{quote(file, node, 50)} makes a second set of all weights where the model is, on the accelerator"
         advice = (
@@ -143,6 +179,43 @@ def _copied(node: ast.AST, file: SourceFile) -> ast.Call | None:
             inner = items.func.value
             return inner if isinstance(inner, ast.Call) and last_name(inner.func) == "state_dict" else None
     return None
+
+
+def _is_computed_with(statement: ast.stmt, file: SourceFile) -> bool:
+    """Is what keeps the copy read elsewhere for its tensors, or passed to a function that may read them: a moving average, a penalty?
+
+    What is only saved, loaded into a model again, or returned can lie anywhere.
+    """
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    kept = targets[0] if len(targets) == 1 else None
+    if isinstance(kept, ast.Name):
+        return _is_name_read(kept.id, file.index.function_of(statement), file)
+    return isinstance(kept, ast.Attribute) and _is_attribute_read(kept.attr, file.source(kept), file)
+
+
+@remembered
+def _is_name_read(name: str, function: FunctionNode | None, file: SourceFile) -> bool:
+    return any(_reads_tensors(read, file) for read in file.uses.loads(function, name))
+
+
+@remembered
+def _is_attribute_read(attribute: str, text: str, file: SourceFile) -> bool:
+    return any(
+        isinstance(each.ctx, ast.Load) and file.source(each) == text and _reads_tensors(each, file)
+        for each in file.index.attributes_named(attribute)
+    )
+
+
+def _reads_tensors(read: ast.expr, file: SourceFile) -> bool:
+    for outer, child in file.index.ancestors(read):
+        if isinstance(outer, ast.Call) and child is not outer.func:
+            return last_name(outer.func) not in _TAKES_ANY_DEVICE
+        if isinstance(outer, ast.stmt):
+            break
+    parent = file.index.parent(read)
+    return isinstance(parent, ast.Subscript) or (
+        isinstance(parent, ast.Attribute) and parent.attr in ("items", "values", "get")
+    )
 
 
 def _to_host(node: ast.AST, file: SourceFile) -> bool:

@@ -4,13 +4,14 @@ import ast
 from collections.abc import Iterator
 
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, quote
-from ptopt.rules.ops._calls import Op, torch_op
+from ptopt.rules.ops._calls import Op, int_literal, torch_op
 from ptopt.source.uses import Uses
 
 _CASTS = frozenset({"float", "to", "type", "type_as", "half", "bfloat16", "double"})
 _MOVES = frozenset(
     {"permute", "transpose", "movedim", "moveaxis", "contiguous", "view", "reshape", "squeeze", "unsqueeze"}
 )
+_REORDERS = frozenset({"permute", "transpose", "movedim", "moveaxis"})
 
 
 class OneHotInFull(Rule):
@@ -94,7 +95,8 @@ class OneHotInFull(Rule):
         op = torch_op(node, file, "one_hot")
         if op is None or not isinstance(node, ast.Call):
             return
-        last, cast, moved = _chain(node, file)
+        last, cast, moves = _chain(node, file)
+        moved = any(name in _REORDERS for name, _ in moves)
         index = file.source(op.operand)
         product = _product(last, file)
         if product is not None:
@@ -114,17 +116,45 @@ class OneHotInFull(Rule):
             yield Problem(
                 node,
                 f"`one_hot` writes 64-bit integers, and {quote(file, last)} copies them to another order and type. "
-                f"`torch.zeros(…, device={index}.device).scatter_(1, {index}.unsqueeze(1), 1)` writes the result once.",
+                f"{_scattered(_dim_of_classes(moves), index)} writes the result once.",
                 0.4,
                 subject=op.operand,
                 facts={"picked": 0, "moved": moved},
             )
 
 
-def _chain(call: ast.Call, file: SourceFile) -> tuple[ast.expr, bool, bool]:
-    """The end of the chain of casts and moves after the call, and whether it casts and moves."""
+def _scattered(dim: int | None, index: str) -> str:
+    """What to write in its place; without a dimension where that of the classes is not known."""
+    if dim is None:
+        return "`scatter_` of ones, into zeros that have this order and type,"
+    return f"`torch.zeros(…, device={index}.device).scatter_({dim}, {index}.unsqueeze({dim}), 1)`"
+
+
+def _dim_of_classes(moves: list[tuple[str, ast.Call]]) -> int | None:
+    """The dimension to which the classes go, which `one_hot` puts last, where the others keep their order; None where that is not known."""
+    shaped = [(name, call) for name, call in moves if name != "contiguous"]
+    if len(shaped) != 1 or shaped[0][1].keywords:
+        return None
+    name, given = shaped[0][0], shaped[0][1].args
+    if len(given) == 1 and isinstance(given[0], (ast.Tuple, ast.List)):
+        given = given[0].elts
+    dims = [dim for each in given if (dim := int_literal(each)) is not None]
+    if not dims or len(dims) != len(given):
+        return None
+    if name == "permute":
+        order = [dim % len(dims) for dim in dims]
+        others = [dim for dim in order if dim != len(dims) - 1]
+        return order.index(len(dims) - 1) if others == list(range(len(dims) - 1)) else None
+    if name in ("movedim", "moveaxis"):
+        return dims[1] if len(dims) == 2 and dims[0] == -1 else None
+    return -2 if name == "transpose" and sorted(dims) == [-2, -1] else None
+
+
+def _chain(call: ast.Call, file: SourceFile) -> tuple[ast.expr, bool, list[tuple[str, ast.Call]]]:
+    """The end of the chain of casts and moves after the call, whether it casts, and the moves."""
     last: ast.expr = call
-    cast = moved = False
+    cast = False
+    moves: list[tuple[str, ast.Call]] = []
     while True:
         attribute = file.index.parent(last)
         outer = file.index.parent(attribute) if isinstance(attribute, ast.Attribute) else None
@@ -133,13 +163,13 @@ def _chain(call: ast.Call, file: SourceFile) -> tuple[ast.expr, bool, bool]:
             or not isinstance(outer, ast.Call)
             or outer.func is not attribute
         ):
-            return last, cast, moved
+            return last, cast, moves
         if attribute.attr in _CASTS:
             cast = True
         elif attribute.attr in _MOVES:
-            moved |= attribute.attr in ("permute", "transpose", "movedim", "moveaxis")
+            moves.append((attribute.attr, outer))
         else:
-            return last, cast, moved
+            return last, cast, moves
         last = outer
 
 

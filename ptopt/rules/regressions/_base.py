@@ -312,7 +312,7 @@ class Regression(Rule):
             seen.add(loss.function)
             yield Problem(
                 loss.node,
-                f"This change takes out `{_shown(loss.text, self.measure)}` here. {self.message}",
+                f"This change takes out `{_shown(loss.text, self.measure)}` here. {self.said(loss)}",
                 self.confidence(loss),
                 fix=self.fix(loss),
                 span=Span(loss.anchor, loss.anchor),
@@ -358,6 +358,10 @@ class Regression(Rule):
     def narrowed(self, loss: Loss) -> Loss:
         """The part of the place that the measure was about: its call, unless a rule knows better."""
         return loss.narrowed(self.measure, self.work)
+
+    def said(self, loss: Loss) -> str:
+        """What is lost and what to write: `message`, unless that depends on what was taken out."""
+        return self.message
 
     def confidence(self, loss: Loss) -> float:
         """How sure it is that the measure is missed there; `prior`, unless a rule can prove it."""
