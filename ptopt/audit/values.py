@@ -6,7 +6,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ptopt.findings import Finding, Impact, NotReviewed
+from ptopt.findings import Finding, Impact, LeftOut, NotReviewed
 from ptopt.project.added import Added
 from ptopt.project.pins import Pin
 
@@ -231,6 +231,9 @@ class Audit:
         str, ...
     ] = ()  # scripts of a folder that import from outside it, and of which no training was seen
     not_reviewed: tuple[NotReviewed, ...] = ()
+    left_out: LeftOut | None = (
+        None  # places that rules propose, which are no findings here; None: there is none
+    )
     model: ModelReading | None = None  # None: the static audit alone
     cells: Mapping[str, Mapping[int, tuple[int, int]]] = field(
         default_factory=dict

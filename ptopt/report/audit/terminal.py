@@ -16,18 +16,19 @@ from ptopt.report.audit.cells import in_cells
 from ptopt.report.audit.text import (
     HEADINGS,
     NO_FIGURE,
-    PRIORITY,
     SYMBOLS,
     alike,
     by_command,
     check_of,
     in_brief,
+    left_out,
     names,
     no_figure,
     no_figure_of,
     not_reviewed,
     of_level,
     outcome,
+    priority,
     reading,
     stands,
     started,
@@ -85,16 +86,16 @@ class _Page:
     def parts(self, audit: Audit) -> Iterator[RenderableType]:
         yield Text(f"Training audit of {one_line(audit.name)}", "bold")
         yield Text(f"{outcome(audit)}.")
-        if audit.gaps or audit.findings:
-            yield Text(f"{PRIORITY}.", "dim")
+        if said := priority(audit):
+            yield Text(said, "dim")
         if audit.model is not None:
             yield Text(f"{one_line(reading(audit))}.", "dim")
         groups = alike(audit.entries)
         for entries in groups[:_MOST_ENTRIES]:
             yield Text()
             yield self._entry(entries)
-        if left := sum(map(len, groups[_MOST_ENTRIES:])):
-            yield Text(f"and {left} more scripts: --format html or json has them all", "dim")
+        if more := sum(map(len, groups[_MOST_ENTRIES:])):
+            yield Text(f"and {more} more scripts: --format html or json has them all", "dim")
         for level in Level:
             gaps, findings = of_level(audit, level)
             if gaps or findings:
@@ -108,6 +109,9 @@ class _Page:
                 rest = findings[_MOST_FINDINGS:]
                 more = f"and {count(len(rest), 'more finding')} (`{check_of(rest)}` lists them)"
                 yield _indented(Text(more, "dim"))
+        if said := left_out(audit):
+            yield Text()
+            yield Text(f"{said}.", "dim")
         if audit.good:
             yield Text()
             yield Text("Already good", "bold green")
