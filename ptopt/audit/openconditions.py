@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ptopt.audit.frameworks import TRAINERS
+from ptopt.audit.measures.copies import CAST_FIRST
 from ptopt.audit.measures.unpinned import NOT_REACHED
 from ptopt.audit.values import EntryPoint, State, measure_of
 
@@ -91,6 +92,11 @@ def has_unpinned_class(entry: EntryPoint) -> bool:
     return row is not None and NOT_REACHED in row.detail
 
 
+def _casts_first(entry: EntryPoint) -> bool:
+    row = measure_of(entry, "non_blocking")
+    return row is not None and CAST_FIRST in row.detail
+
+
 def _pins_nothing(entry: EntryPoint) -> bool:
     return is_state("pin_memory", State.OFF)(entry) and not has_unpinned_class(entry)
 
@@ -113,6 +119,10 @@ _SETTLED: dict[str, tuple[tuple[str, Callable[[EntryPoint], bool]], ...]] = {
     "non_blocking": (
         ("The loader does not pin its batches: set `pin_memory=True` on it as well.", _pins_nothing),
         (OF_CLASS, has_unpinned_class),
+        (
+            "Move casts behind the copy (`labels.cuda(non_blocking=True).long()`): pinning does not reach the tensor that a cast makes.",
+            _casts_first,
+        ),
     ),
 }
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ptopt.audit.advice import ADVICE
+from ptopt.audit.measures.copies import CAST_FIRST
 from ptopt.audit.measures.precision import HALF_WEIGHTS
 from ptopt.audit.values import (
     EntryPoint,
@@ -156,7 +157,7 @@ def good(entries: tuple[EntryPoint, ...]) -> tuple[Good, ...]:
             for entry in entries
             if (m := measure_of(entry, key)) is not None
             and m.state is State.ON
-            and not (_waits(m) or _is_half(m))
+            and not (_waits(m) or _is_half(m) or CAST_FIRST in m.detail)
         ]
         if on:
             details = tuple(dict.fromkeys(m.detail for _, m in on))[:3]
