@@ -89,6 +89,7 @@ class Kind(enum.Enum):
     ENGINE = "a library runs the steps in a way of its own"
     OF_REGISTRY = "some of the networks that it finds by their names call compiled kernels"
     GRADIENT_PENALTY = "gradients are taken inside the loss and differentiated again"
+    PUT_BY_MASK = "float32 values are put by a mask into a tensor of the network's type"
     OLD_TORCH = "code or an environment of a torch without autocast"
     NO_BFLOAT16 = "the named GPUs have no fast bfloat16 (Volta, Turing)"
     PARTLY_NO_BFLOAT16 = "some of the named GPUs have none"
