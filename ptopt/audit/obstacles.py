@@ -12,6 +12,7 @@ from ptopt.audit.values import Kind, Obstacle, Place
 from ptopt.pathkind import path_kind
 from ptopt.source.file import SourceFile
 from ptopt.source.index import FUNCTIONS, FunctionNode
+from ptopt.source.work import WorkLimitError
 
 # Both take probabilities; autocast raises on them, as those of a network that ran in half precision saturate.
 _PROBABILITIES = re.compile(r"^torch\.nn\.(\w+\.)*(BCELoss|binary_cross_entropy)$")
@@ -82,6 +83,13 @@ def _of_masks(setup: Setup) -> Iterator[Obstacle]:
     """`weight = torch.zeros_like(logits); weight[mask] = others.sum() / mask.sum()`, where a loss takes `logits`: an index put raises where
     the types differ.
     """
+    try:
+        yield from list(_puts_by_mask(setup))
+    except (WorkLimitError, RecursionError):  # the rows of the table, which come first, stay
+        return
+
+
+def _puts_by_mask(setup: Setup) -> Iterator[Obstacle]:
     for module in setup.live.read.values():
         for assign in module.file.index.of_type(ast.Assign):
             target = assign.targets[0]

@@ -109,14 +109,14 @@ def audit_of(
     # What trains is reviewed wherever it lies: often among the examples, which `skip` leaves out elsewhere.
     train = [file for file in whole if file.path in left_out & scripts.paths()]
     more = reviewed(train, config=broad.model_copy(update={"skip": ()}))
-    left_out = _left_out(review, more)
+    not_listed = _left_out(review, more)
     review = dataclasses.replace(
         review,
         findings=tuple(f for f in (*review.findings, *more.findings) if _OTHERS.isdisjoint(f.missed)),
         not_reviewed=(*review.not_reviewed, *more.not_reviewed),
     )
     cells = _cells(files, review, scripts)
-    audited = dataclasses.replace(audit(name, scripts, known, review, sure), cells=cells, left_out=left_out)
+    audited = dataclasses.replace(audit(name, scripts, known, review, sure), cells=cells, left_out=not_listed)
     if reader is None:
         return audited
     weighty = [weighed.finding for weighed in audited.findings if weighed.level in _DOUBTED]
@@ -124,7 +124,7 @@ def audit_of(
     if refuted:
         left = tuple(finding for finding in review.findings if finding not in refuted)
         audited = audit(name, scripts, known, dataclasses.replace(review, findings=left), sure)
-    return dataclasses.replace(audited, model=reader.reading(), cells=cells, left_out=left_out)
+    return dataclasses.replace(audited, model=reader.reading(), cells=cells, left_out=not_listed)
 
 
 def _left_out(*reviews: Review) -> LeftOut | None:

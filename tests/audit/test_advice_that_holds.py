@@ -512,3 +512,12 @@ def test_a_tensor_that_a_cast_makes_on_the_host_is_not_pinned(
         assert ("Move casts behind the copy" in gap(audit, "non_blocking").action) is casts
     good = [each.title for each in audit.good]
     assert ("Copies that do not wait" in good) is (state is State.ON and not casts)
+
+
+def test_a_step_names_a_line_where_one_works(audited: Auditor) -> None:
+    """That nothing is compiled is seen at the backward pass, and the model is wrapped elsewhere."""
+    steps = [step for phase in audited({"train.py": ITEMS}).plan for step in phase.steps]
+    (compiled,) = (step for step in steps if "torch.compile`" in step.title)
+    assert compiled.title.startswith("train.py: torch.compile: ") and not compiled.places
+    (copied,) = (step for step in steps if step.title.startswith("Copies that do not wait"))
+    assert copied.places

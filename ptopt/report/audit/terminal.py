@@ -94,8 +94,8 @@ class _Page:
         for entries in groups[:_MOST_ENTRIES]:
             yield Text()
             yield self._entry(entries)
-        if more := sum(map(len, groups[_MOST_ENTRIES:])):
-            yield Text(f"and {more} more scripts: --format html or json has them all", "dim")
+        if rest_of_scripts := sum(map(len, groups[_MOST_ENTRIES:])):
+            yield Text(f"and {rest_of_scripts} more scripts: --format html or json has them all", "dim")
         for level in Level:
             gaps, findings = of_level(audit, level)
             if gaps or findings:
@@ -205,8 +205,10 @@ class _Page:
             for step in phase.steps:
                 said = one_line(in_brief(step))
                 if step.places:
+                    second = step.places[1] if len(step.places) == 2 else None
                     others = len(step.places) - 1
                     more = f" and {count(others, 'other place')}" if others else ""
+                    more = f" and {self._place(str(second), _BELOW)}" if second is not None else more
                     said = f"{self._place(str(step.places[0]), _BELOW, '' if more else ':')}{more}{':' * bool(more)} {said}"
                 how = one_line(step.effort)
                 if step.command:
