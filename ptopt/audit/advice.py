@@ -164,6 +164,7 @@ ADVICE: dict[str, Advice] = {
     ),
 }  # fmt: skip
 
+HAS_OPTION = "The code has an option for it"  # as an action begins then
 _MOST_PLACES = 6
 _BEFORE_AMPERE = frozenset({Kind.NO_BFLOAT16, Kind.NO_TENSOR_CORES})  # GPUs without TF32
 _FEW_TOKENS = 64  # such as of a caption: what is saved by shorter ones is little
@@ -292,9 +293,7 @@ def _gap(
         places = tuple(dict.fromkeys((*places[: _MOST_PLACES // 2], *obstacle_places(entries), *places)))
     one_option = bool(options) and options[0] and set(options) == {options[0]}
     if key in _HAVE_OPTIONS and one_option and not has_own(key, entries):
-        action = (
-            f"The code has an option for it, {options[0]}, which is off: try that first. Otherwise: {action}"
-        )
+        action = f"{HAS_OPTION}, {options[0]}, which is off: try that first. Otherwise: {action}"
     return Gap(
         key, missing[0][1].title, level, action + settled(key, entries), open_conditions(key, advice.wrong_if, entries), paths, places[:_MOST_PLACES],
         () if is_of_other_code(key, entries) else worth(_figure_of(key, missing)),

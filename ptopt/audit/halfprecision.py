@@ -29,6 +29,10 @@ _SAYS = {
         'Keep {what} in float32 (`torch.autocast("cuda", enabled=False)` around it, its inputs cast by `.float()`): it is not known to take '
         "half precision."
     ),
+    Kind.PUT_BY_MASK: (
+        "Make {what} in float32 (`dtype=torch.float32`): what is put into it by a mask is float32, and would not match a tensor of half "
+        "precision."
+    ),
     Kind.OF_REGISTRY: (
         "Of the networks that are found by their names some use {what}, which is not known to take half precision: keep it in float32 there."
     ),
@@ -42,7 +46,15 @@ _SAYS = {
 }  # fmt: skip
 _FIRST = (Kind.OLD_TORCH,)
 _OF_CODE = frozenset(
-    {Kind.PROBABILITIES, Kind.FLOAT32, Kind.OF_REGISTRY, Kind.ENGINE, Kind.GRADIENT_PENALTY, Kind.OLD_TORCH}
+    {
+        Kind.PUT_BY_MASK,
+        Kind.PROBABILITIES,
+        Kind.FLOAT32,
+        Kind.OF_REGISTRY,
+        Kind.ENGINE,
+        Kind.GRADIENT_PENALTY,
+        Kind.OLD_TORCH,
+    }
 )
 _ONLY_FLOAT16 = frozenset({Kind.NO_BFLOAT16, Kind.NO_TENSOR_CORES})
 _PLURAL = (

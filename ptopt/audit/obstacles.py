@@ -11,7 +11,8 @@ from ptopt.audit.setup import Setup
 from ptopt.audit.values import Kind, Obstacle, Place
 from ptopt.pathkind import path_kind
 from ptopt.source.file import SourceFile
-from ptopt.source.index import FUNCTIONS
+from ptopt.source.index import FUNCTIONS, FunctionNode
+from ptopt.source.work import WorkLimitError
 
 # Both take probabilities; autocast raises on them, as those of a network that ran in half precision saturate.
 _PROBABILITIES = re.compile(r"^torch\.nn\.(\w+\.)*(BCELoss|binary_cross_entropy)$")
@@ -39,13 +40,16 @@ _OLD_CODE = re.compile(
     r"\bvolatile\s*=\s*(?:True|\(*not\b)|\basync\s*=\s*True|\b\w{0,40}(?:loss|err)\w{0,40}\.data\[0\]", re.I
 )
 _OLD_WORDS = ("volatile", "async", ".data[0]")  # one is in all of these
+_LIKE = re.compile(r"^torch\.(zeros|ones|empty|full)_like$")
+_OF_LOGITS = re.compile(r"^torch\.nn\.functional\.(binary_cross_entropy_with_logits|cross_entropy)$")
+_DEEPEST = 6  # names of names
 _MOST = 4  # obstacles of a kind
 
 
 def obstacles(setup: Setup) -> tuple[Obstacle, ...]:
     """Those of one script, each thing once, at the first place."""
     found: dict[tuple[Kind, str], Obstacle] = {}
-    for obstacle in (*_of_calls(setup), *_of_registry(setup), *_of_old_code(setup)):
+    for obstacle in (*_of_calls(setup), *_of_masks(setup), *_of_registry(setup), *_of_old_code(setup)):
         if sum(kind is obstacle.kind for kind, _ in found) < _MOST:
             found.setdefault((obstacle.kind, obstacle.what), obstacle)
     return tuple(found.values())
@@ -73,6 +77,83 @@ def _of_calls(setup: Setup) -> Iterator[Obstacle]:
             kind, what = Kind.FLOAT32, package
         if kind is not None and _trains(module, call) and setup.runs(module, call).truth is not False:
             yield Obstacle(kind, what, setup.place(module, call))
+
+
+def _of_masks(setup: Setup) -> Iterator[Obstacle]:
+    """`weight = torch.zeros_like(logits); weight[mask] = others.sum() / mask.sum()`, where a loss takes `logits`: an index put raises where
+    the types differ.
+    """
+    try:
+        yield from list(_puts_by_mask(setup))
+    except (WorkLimitError, RecursionError):  # the rows of the table, which come first, stay
+        return
+
+
+def _puts_by_mask(setup: Setup) -> Iterator[Obstacle]:
+    for module in setup.live.read.values():
+        for assign in module.file.index.of_type(ast.Assign):
+            target = assign.targets[0]
+            if not isinstance(target, ast.Subscript) or not isinstance(target.value, ast.Name):
+                continue
+            function = module.file.index.function_of(assign)
+            made = _value_of(module, target.value)
+            if (
+                function in setup.live.functions
+                and function is not None
+                and isinstance(made, ast.Call)
+                and _LIKE.match(qualified(module, made.func))
+                and len(made.args) == 1
+                and not any(keyword.arg == "dtype" for keyword in made.keywords)
+                and isinstance(_value_of(module, target.slice), ast.Compare)
+                and _is_share(module, assign.value)
+                and _is_given_to_loss(module, function, made.args[0])
+                and _trains(module, made)
+                and setup.runs(module, assign).truth is not False
+            ):
+                yield Obstacle(Kind.PUT_BY_MASK, target.value.id, setup.place(module, made))
+
+
+def _value_of(module: Module, node: ast.expr) -> ast.expr | None:
+    """What the name holds; another expression itself."""
+    if not isinstance(node, ast.Name):
+        return node
+    binding = module.file.bindings.last_before(node)
+    return binding.value if binding is not None and binding.kind == "assign" else None
+
+
+def _is_share(module: Module, value: ast.expr) -> bool:
+    """A number of elements divided by another: float32 under any autocast."""
+    if not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.Div):
+        return False
+    return all(_counts(module, side) for side in (value.left, value.right))
+
+
+def _counts(module: Module, node: ast.expr, depth: int = 0) -> bool:
+    """Is it made of sums of masks?"""
+    held = _value_of(module, node)
+    if held is None or depth > _DEEPEST:
+        return False
+    if isinstance(held, ast.BinOp):
+        sides = [side for side in (held.left, held.right) if not isinstance(side, ast.Constant)]
+        return bool(sides) and all(_counts(module, side, depth + 1) for side in sides)
+    return (
+        isinstance(held, ast.Call)
+        and isinstance(held.func, ast.Attribute)
+        and held.func.attr == "sum"
+        and isinstance(_value_of(module, held.func.value), ast.Compare)
+    )
+
+
+def _is_given_to_loss(module: Module, function: FunctionNode, logits: ast.expr) -> bool:
+    """Does a loss of torch take it as the output of a network, in the same function?"""
+    return isinstance(logits, ast.Name) and any(
+        _OF_LOGITS.search(qualified(module, call.func))
+        and bool(call.args)
+        and isinstance(call.args[0], ast.Name)
+        and call.args[0].id == logits.id
+        for call in module.file.index.of_type(ast.Call)
+        if module.file.index.function_of(call) is function
+    )
 
 
 def _suspects(modules: Modules) -> Callable[[Module, ast.Call], str | None]:

@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 from ptopt.audit.frameworks import TRAINERS
 from ptopt.audit.known import DIFFER_IN_PARTS
 from ptopt.audit.measures.breaks import BREAKS, VARY
+from ptopt.audit.measures.copies import CAST_FIRST
 from ptopt.audit.measures.unpinned import NOT_REACHED
-from ptopt.audit.values import EntryPoint, State, measure_of
+from ptopt.audit.values import EntryPoint, Kind, State, measure_of
 
 VARIES = "batches are padded to their longest"  # how the row of padding says that shapes change from batch to batch
 _MOST_PATHS = 3
@@ -126,6 +127,15 @@ def has_unpinned_class(entry: EntryPoint) -> bool:
     return row is not None and NOT_REACHED in row.detail
 
 
+def _casts_first(entry: EntryPoint) -> bool:
+    row = measure_of(entry, "non_blocking")
+    return row is not None and CAST_FIRST in row.detail
+
+
+def _has_threads(entry: EntryPoint) -> bool:
+    return any(obstacle.kind is Kind.THREADS for obstacle in entry.obstacles)
+
+
 def _pins_nothing(entry: EntryPoint) -> bool:
     return is_state("pin_memory", State.OFF)(entry) and not has_unpinned_class(entry)
 
@@ -135,6 +145,13 @@ _SETTLED: dict[str, tuple[tuple[str, Callable[[EntryPoint], bool]], ...]] = {
     "compile": (
         (f"{_SHAPES_VARY} or ask for dynamic shapes (`dynamic=True`), and {_LOOK}", _varies_in_own_loop),
         (f"{_SHAPES_VARY}, and {_LOOK}", _varies_in_trainer),
+        (
+            (
+                "Go to `DistributedDataParallel` first, and compile then: under `DataParallel` on several GPUs it was reported to gain "
+                "nothing (pytorch/pytorch#94636)."
+            ),
+            _has_threads,
+        ),
     ),
     "padding": (
         (
@@ -149,6 +166,10 @@ _SETTLED: dict[str, tuple[tuple[str, Callable[[EntryPoint], bool]], ...]] = {
     "non_blocking": (
         ("The loader does not pin its batches: set `pin_memory=True` on it as well.", _pins_nothing),
         (OF_CLASS, has_unpinned_class),
+        (
+            "Move casts behind the copy (`labels.cuda(non_blocking=True).long()`): pinning does not reach the tensor that a cast makes.",
+            _casts_first,
+        ),
     ),
 }
 

@@ -6,8 +6,9 @@ import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ptopt.audit.advice import ADVICE
+from ptopt.audit.advice import ADVICE, HAS_OPTION
 from ptopt.audit.arguments import without_commands
+from ptopt.audit.measures.copies import CAST_FIRST
 from ptopt.audit.measures.precision import HALF_WEIGHTS
 from ptopt.audit.values import (
     EntryPoint,
@@ -32,6 +33,9 @@ _PHASES = (
 )
 _MOST_STEPS = 12  # of findings, in one phase
 _MOST_PATHS = 6  # of a command
+# What shows that they are off (the backward pass, some convolution) is not where one would work.
+_ELSEWHERE = frozenset({"compile", "channels_last", "tf32"})
+_MOST_SCRIPTS = 3
 SUGGESTED = "a suggested edit"
 _GOOD = (
     "precision", "attention", "compile", "workers", "pin_memory", "persistent_workers", "non_blocking", "padding",
@@ -69,8 +73,10 @@ def plan(
     in_table = tuple(in_table)
     for gap in gaps:
         advice = ADVICE[gap.key]
+        elsewhere = gap.key in _ELSEWHERE and not gap.action.startswith(HAS_OPTION)
+        action = f"{_in(gap)}{gap.title}: {gap.action}" if elsewhere else f"{gap.title}: {gap.action}"
         step = Step(
-            f"{gap.title}: {gap.action}", gap.effort or advice.effort, advice.speeds_up, "", gap.impact, gap.evidence,
+            action, gap.effort or advice.effort, advice.speeds_up, "", gap.impact, () if elsewhere else gap.evidence,
             _command(of_table(in_table, gap)),
         )  # fmt: skip
         found[step.title] = _Entry(order.index(gap.level), advice.phase - 1, step)
@@ -86,6 +92,12 @@ def plan(
         if ranked:
             phases.append(Phase(title, effort, tuple(e.step for e in ranked)[:_MOST_STEPS]))
     return tuple(phases)
+
+
+def _in(gap: Gap) -> str:
+    """`train.py: `: where no line can be named, the scripts."""
+    more = len(gap.entries) - _MOST_SCRIPTS
+    return ", ".join(gap.entries[:_MOST_SCRIPTS]) + (f" and {more} more" if more > 0 else "") + ": "
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +169,7 @@ def good(entries: tuple[EntryPoint, ...]) -> tuple[Good, ...]:
             for entry in entries
             if (m := measure_of(entry, key)) is not None
             and m.state is State.ON
-            and not (_waits(m) or _is_half(m))
+            and not (_waits(m) or _is_half(m) or CAST_FIRST in m.detail)
         ]
         if on:
             details = tuple(dict.fromkeys(without_commands(m.detail) for _, m in on))[:3]

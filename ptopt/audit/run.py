@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from ptopt.audit.audit import Scripts, audit, training_scripts
 from ptopt.audit.values import Audit, EntryPoint, Level, ModelReading
 from ptopt.change import ChangedFile, whole_file
-from ptopt.findings import Condition
+from ptopt.findings import Condition, LeftOut
 from ptopt.pathkind import is_notebook, is_reviewable
 from ptopt.project.around import Neighbours
 from ptopt.project.naming import Naming, may_name
@@ -110,13 +110,14 @@ def audit_of(
     # What trains is reviewed wherever it lies: often among the examples, which `skip` leaves out elsewhere.
     train = [file for file in whole if file.path in left_out & scripts.paths()]
     more = reviewed(train, config=broad.model_copy(update={"skip": ()}))
+    not_listed = _left_out(review, more)
     review = dataclasses.replace(
         review,
         findings=tuple(f for f in (*review.findings, *more.findings) if _OTHERS.isdisjoint(f.missed)),
         not_reviewed=(*review.not_reviewed, *more.not_reviewed),
     )
     cells = _cells(files, review, scripts)
-    audited = dataclasses.replace(audit(name, scripts, known, review, sure), cells=cells)
+    audited = dataclasses.replace(audit(name, scripts, known, review, sure), cells=cells, left_out=not_listed)
     if reader is None:
         return audited
     weighty = [weighed.finding for weighed in audited.findings if weighed.level in _DOUBTED]
@@ -124,7 +125,14 @@ def audit_of(
     if refuted:
         left = tuple(finding for finding in review.findings if finding not in refuted)
         audited = audit(name, scripts, known, dataclasses.replace(review, findings=left), sure)
-    return dataclasses.replace(audited, model=reader.reading(), cells=cells)
+    return dataclasses.replace(audited, model=reader.reading(), cells=cells, left_out=not_listed)
+
+
+def _left_out(*reviews: Review) -> LeftOut | None:
+    """What they left out for its confidence, but for what rules doubt themselves, which `ptopt check` does not count either; None where nothing is."""
+    every = [review.left_out for review in reviews if review.left_out is not None]
+    places = sum(left.places.get(Condition.CONFIDENCE, 0) - left.doubted for left in every)
+    return LeftOut({Condition.CONFIDENCE: places}, every[0].least, 0, 0) if places > 0 else None
 
 
 def _cells(

@@ -6,7 +6,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ptopt.findings import Finding, Impact, NotReviewed
+from ptopt.findings import Finding, Impact, LeftOut, NotReviewed
 from ptopt.project.added import Added
 from ptopt.project.pins import Pin
 
@@ -90,6 +90,7 @@ class Kind(enum.Enum):
     ENGINE = "a library runs the steps in a way of its own"
     OF_REGISTRY = "some of the networks that it finds by their names call compiled kernels"
     GRADIENT_PENALTY = "gradients are taken inside the loss and differentiated again"
+    PUT_BY_MASK = "float32 values are put by a mask into a tensor of the network's type"
     OLD_TORCH = "code or an environment of a torch without autocast"
     NO_BFLOAT16 = "the named GPUs have no fast bfloat16 (Volta, Turing)"
     PARTLY_NO_BFLOAT16 = "some of the named GPUs have none"
@@ -233,6 +234,9 @@ class Audit:
         str, ...
     ] = ()  # scripts of a folder that import from outside it, and of which no training was seen
     not_reviewed: tuple[NotReviewed, ...] = ()
+    left_out: LeftOut | None = (
+        None  # places that rules propose, which are no findings here; None: there is none
+    )
     model: ModelReading | None = None  # None: the static audit alone
     cells: Mapping[str, Mapping[int, tuple[int, int]]] = field(
         default_factory=dict

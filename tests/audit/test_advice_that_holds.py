@@ -470,3 +470,54 @@ def test_pinning_goes_with_copies_that_do_not_wait(audited: Auditor) -> None:
     free = LOOP.replace("input_ids.cuda()", "input_ids.cuda(non_blocking=True)")
     both = gap(audited({"train.py": LOOP, "free.py": free}), "pin_memory")
     assert len(both.entries) == 2 and "on the copies that lack it" in both.action
+
+
+@pytest.mark.parametrize(
+    ("images", "labels", "state", "casts"),
+    [
+        ("x.cuda()", "y.long().cuda()", State.OFF, True),
+        ("x.cuda()", "y.cuda().long()", State.OFF, False),
+        ("x.cuda()", "y.half().cuda()", State.OFF, False),  # fewer bytes to copy
+        ("x.cuda(non_blocking=True)", "y.long().cuda(non_blocking=True)", State.ON, True),
+        ("x.float().cuda(non_blocking=True)", "y.long().cuda(non_blocking=True)", State.UNKNOWN, True),
+        ("x.cuda(non_blocking=True)", "y.cuda(non_blocking=True).long()", State.ON, False),
+    ],
+)
+def test_a_tensor_that_a_cast_makes_on_the_host_is_not_pinned(
+    audited: Auditor, images: str, labels: str, state: State, casts: bool
+) -> None:
+    """`labels.long().cuda(non_blocking=True)` waits, although the loader pins."""
+    code = f"""
+        import torch
+        from torch import nn
+
+        def main(model, data, optimizer):
+            loader = torch.utils.data.DataLoader(data, num_workers=4, pin_memory=True)
+            for x, y in loader:
+                images = {images}
+                labels = {labels}
+                loss = nn.functional.cross_entropy(model(images), labels)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+
+        if __name__ == "__main__":
+            main(nn.Linear(8, 8), [], None)
+    """
+    audit = audited({"train.py": code})
+    found = row(audit, "non_blocking")
+    assert found.state is state
+    assert ("what a cast makes is new, and not pinned" in found.detail) is casts
+    if state is State.OFF:
+        assert ("Move casts behind the copy" in gap(audit, "non_blocking").action) is casts
+    good = [each.title for each in audit.good]
+    assert ("Copies that do not wait" in good) is (state is State.ON and not casts)
+
+
+def test_a_step_names_a_line_where_one_works(audited: Auditor) -> None:
+    """That nothing is compiled is seen at the backward pass, and the model is wrapped elsewhere."""
+    steps = [step for phase in audited({"train.py": ITEMS}).plan for step in phase.steps]
+    (compiled,) = (step for step in steps if "torch.compile`" in step.title)
+    assert compiled.title.startswith("train.py: torch.compile: ") and not compiled.places
+    (copied,) = (step for step in steps if step.title.startswith("Copies that do not wait"))
+    assert copied.places

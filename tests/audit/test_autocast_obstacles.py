@@ -225,3 +225,46 @@ def test_what_only_some_scripts_ask_for_names_them(audited: Auditor) -> None:
 def test_the_gpu_of_an_inference_is_not_that_of_the_training(audited: Auditor, page: str, form: str) -> None:
     gap = precision(audited, {"train.py": train(), "README.md": README["README.md"] + page})
     assert f"dtype=torch.{form})" in gap.action
+
+
+LOSS = """\
+    import torch
+    import torch.nn.functional as F
+
+    def balanced(logits, target):
+        mask = target == 1
+        others = target == 0
+        weight = torch.zeros_like({like})
+        every = mask.sum() + others.sum()
+        weight[{where}] = {value}
+        return F.binary_cross_entropy_with_logits(logits, target, weight)
+"""
+
+
+@pytest.mark.parametrize(
+    ("like", "where", "value", "raises"),
+    [
+        ("logits", "mask", "others.sum() * 1.0 / every", True),
+        ("logits, dtype=torch.float32", "mask", "others.sum() * 1.0 / every", False),
+        ("target", "mask", "others.sum() * 1.0 / every", False),
+        ("logits", "mask", "0.5", False),  # a number takes the type of the tensor
+        ("logits", "0", "others.sum() * 1.0 / every", False),  # a copy, which casts
+    ],
+)
+def test_values_put_by_a_mask_have_the_type_of_the_tensor(
+    audited: Auditor, like: str, where: str, value: str, raises: bool
+) -> None:
+    """An index put does not cast, and under autocast the output of the network is in half precision."""
+    files = {
+        "train.py": train(imports="from losses import balanced", before="balanced(images, labels)"),
+        "losses.py": LOSS.format(like=like, where=where, value=value),
+        **README,
+    }
+    assert ("Make `weight` in float32" in precision(audited, files).action) is raises
+
+
+def test_under_data_parallel_compilation_comes_later(audited: Auditor) -> None:
+    for before, first in (("model = nn.DataParallel(model)", True), ("pass", False)):
+        audit = audited({"train.py": train(before=before), **README})
+        (gap,) = (gap for gap in audit.gaps if gap.key == "compile")
+        assert ("Go to `DistributedDataParallel` first" in gap.action) is first

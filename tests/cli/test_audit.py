@@ -41,6 +41,16 @@ def test_excluded_files_are_not_read(repository: Path) -> None:
     assert [entry["path"] for entry in document["entry_points"]] == ["train.py"]
 
 
+def test_what_a_check_leaves_out_is_counted(repository: Path) -> None:
+    """Findings that are seldom worth a change are not listed, and the report does not look complete without them."""
+    few, every = (
+        json.loads(run("audit", repository, "--format", "json", "--min-confidence", least).stdout)
+        for least in ("0.99", "0")
+    )
+    assert few["left_out"] >= 2  # `loss.item()` of both scripts
+    assert every["left_out"] == 0
+
+
 @pytest.mark.parametrize("name", FORMATS)
 def test_every_format_can_go_to_a_file(repository: Path, name: str) -> None:
     out = repository / "report"

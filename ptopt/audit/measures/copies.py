@@ -35,9 +35,45 @@ _COPIES = ("transformers", "TRL", "Lightning")
 
 _ASKED = "`non_blocking=True`"
 NOT_PINNED = "without effect, as the loader does not pin its batches"
+CAST_FIRST = "on the host first: what a cast makes is new, and not pinned"
+# Not the ones that make a tensor smaller: fewer bytes to copy may be worth more.
+_CASTS = frozenset({"float", "double", "long", "int"})
 
 
 def non_blocking(setup: Setup) -> Measure:
+    return _with_casts(setup, _row(setup))
+
+
+def _with_casts(setup: Setup, row: Measure) -> Measure:
+    """The row with a copy of a tensor that a cast makes on the host: `labels.long().cuda()` waits, however the loader pins.
+
+    Where the tensor has that type already the cast makes none, which the code does not show.
+    """
+    if row.state not in (State.ON, State.OFF) or BY_ACCELERATE in row.detail:
+        return row
+    moves = [(call, found.place) for m, call in setup.calls("to", "cuda") if (found := _move(setup, m, call))]
+    cast = {place: text_of(call) for call, place in moves if _is_cast(call)}
+    if not cast:
+        return row
+    text, *more = dict.fromkeys(cast.values())
+    named = f"`{text}` and {len(more)} more cast" if more else f"`{text}` casts"
+    state = State.UNKNOWN if row.state is State.ON and len(cast) == len(moves) else row.state
+    evidence = tuple(dict.fromkeys((*cast, *row.evidence)))[:4] if row.state is State.ON else row.evidence
+    return replace(row, state=state, detail=f"{row.detail}; {named} {CAST_FIRST}", evidence=evidence)
+
+
+def _is_cast(call: ast.Call) -> bool:
+    """`labels.long().cuda()`, in which the call to the device has no type of its own."""
+    held = call.func.value if isinstance(call.func, ast.Attribute) else None
+    return (
+        isinstance(held, ast.Call)
+        and isinstance(held.func, ast.Attribute)
+        and held.func.attr in _CASTS
+        and not held.args
+    )
+
+
+def _row(setup: Setup) -> Measure:
     row = _copies(setup)
     if row.state is State.ON and row.detail.startswith(_ASKED) and not _is_pinned(setup):
         return replace(row, state=State.OFF, detail=f"{row.detail}, {NOT_PINNED}")

@@ -14,11 +14,11 @@ from ptopt.report.audit.cells import in_cells
 from ptopt.report.audit.text import (
     HEADINGS,
     NO_FIGURE,
-    PRIORITY,
     SYMBOLS,
     alike,
     by_command,
     in_brief,
+    left_out,
     names,
     no_figure,
     no_figure_of,
@@ -26,6 +26,7 @@ from ptopt.report.audit.text import (
     number_of,
     of_level,
     outcome,
+    priority,
     reading,
     stands,
     started,
@@ -64,8 +65,8 @@ def _body(audit: Audit) -> Iterator[str]:
     yield _count(sum(len(phase.steps) for phase in audit.plan), "plan", "in the plan")
     yield _count(len(audit.good), "good", "already good")
     yield "</ul>"
-    if audit.gaps or audit.findings:
-        yield f'<p class="note">{_prose(PRIORITY)}.</p>'
+    if said := priority(audit):
+        yield f'<p class="note">{_prose(said)}</p>'
     yield "</header><main>"
     # What to do stands first: the tables that it follows from are long.
     yield from _level(audit, Level.CRITICAL)
@@ -73,6 +74,8 @@ def _body(audit: Audit) -> Iterator[str]:
     if audit.plan:
         yield from _plan(audit)
     yield from _level(audit, Level.LOW)
+    if said := left_out(audit):
+        yield f'<p class="note">{_prose(said)}.</p>'
     if audit.good:
         yield '<section id="good"><h2>Already good</h2><ul>'
         for good in audit.good:

@@ -36,6 +36,7 @@ def as_data(audit: Audit) -> dict[str, Any]:
         "notes": list(audit.notes),
         "not_judged": list(audit.not_judged),
         "not_reviewed": [{"path": n.path, "reason": n.reason} for n in audit.not_reviewed],
+        "left_out": sum(audit.left_out.places.values()) if audit.left_out is not None else 0,
         **({} if audit.model is None else {"model": _reading(audit.model)}),
     }
 

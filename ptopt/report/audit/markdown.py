@@ -10,18 +10,19 @@ from ptopt.report.audit.cells import in_cells
 from ptopt.report.audit.text import (
     HEADINGS,
     NO_FIGURE,
-    PRIORITY,
     SYMBOLS,
     alike,
     by_command,
     check_of,
     in_brief,
+    left_out,
     names,
     no_figure,
     no_figure_of,
     not_reviewed,
     of_level,
     outcome,
+    priority,
     reading,
     stands,
     started,
@@ -56,8 +57,8 @@ def render(audit: Audit, longest: int | None = None) -> str:
 def _blocks(audit: Audit, tables: bool) -> Iterator[str]:
     yield f"## Training audit of {markdown_text(audit.name)}"
     yield f"{markdown_text(outcome(audit))}."
-    if audit.gaps or audit.findings:
-        yield f"{markdown_text(PRIORITY)}."
+    if said := priority(audit):
+        yield markdown_text(said)
     if audit.model is not None:
         yield f"{markdown_text(reading(audit))}."
     yield from _level(audit, Level.CRITICAL)
@@ -66,6 +67,8 @@ def _blocks(audit: Audit, tables: bool) -> Iterator[str]:
         yield "### Plan"
         yield from _plan(audit)
     yield from _level(audit, Level.LOW)
+    if said := left_out(audit):
+        yield f"{markdown_text(said)}."
     if audit.good:
         yield "### Already good"
         yield "\n".join(

@@ -16,18 +16,19 @@ from ptopt.report.audit.cells import in_cells
 from ptopt.report.audit.text import (
     HEADINGS,
     NO_FIGURE,
-    PRIORITY,
     SYMBOLS,
     alike,
     by_command,
     check_of,
     in_brief,
+    left_out,
     names,
     no_figure,
     no_figure_of,
     not_reviewed,
     of_level,
     outcome,
+    priority,
     reading,
     stands,
     started,
@@ -85,8 +86,8 @@ class _Page:
     def parts(self, audit: Audit) -> Iterator[RenderableType]:
         yield Text(f"Training audit of {one_line(audit.name)}", "bold")
         yield Text(f"{outcome(audit)}.")
-        if audit.gaps or audit.findings:
-            yield Text(f"{PRIORITY}.", "dim")
+        if said := priority(audit):
+            yield Text(said, "dim")
         if audit.model is not None:
             yield Text(f"{one_line(reading(audit))}.", "dim")
         groups = alike(audit.entries)
@@ -110,6 +111,9 @@ class _Page:
                 rest = findings[_MOST_FINDINGS:]
                 more = f"and {count(len(rest), 'more finding')} (`{check_of(rest)}` lists them)"
                 yield _indented(Text(more, "dim"))
+        if said := left_out(audit):
+            yield Text()
+            yield Text(f"{said}.", "dim")
         if audit.good:
             yield Text()
             yield Text("Already good", "bold green")
@@ -203,8 +207,10 @@ class _Page:
             for step in phase.steps:
                 said = one_line(in_brief(step))
                 if step.places:
+                    second = step.places[1] if len(step.places) == 2 else None
                     others = len(step.places) - 1
                     more = f" and {count(others, 'other place')}" if others else ""
+                    more = f" and {self._place(str(second), _BELOW)}" if second is not None else more
                     said = f"{self._place(str(step.places[0]), _BELOW, '' if more else ':')}{more}{':' * bool(more)} {said}"
                 how = one_line(step.effort)
                 if step.command:

@@ -13,7 +13,7 @@ from ptopt.audit.values import Audit, EntryPoint, Gap, Level, Measure, Place, St
 from ptopt.findings import Finding
 from ptopt.impact import of_rule, on_a_cpu
 from ptopt.report.gains import condition, in_short
-from ptopt.report.text import count, place
+from ptopt.report.text import count, left_out_shortly, place
 
 SYMBOLS = {State.ON: "on", State.OFF: "off", State.UNKNOWN: "unknown", State.NOT_APPLICABLE: "n/a"}
 HEADINGS = {
@@ -21,9 +21,14 @@ HEADINGS = {
     Level.MODERATE: "Moderate priority",
     Level.LOW: "Low priority",
 }
-PRIORITY = (
-    "Priority (critical, moderate, low) says what to do first. For a finding it combines the severity of the rule (high, medium, low), as "
-    "`ptopt review` reports it, with the confidence and how often the code runs"
+_PRIORITY = "Priority (critical, moderate, low) says what to do first."
+_OF_FINDINGS = (
+    "For a finding it combines the severity of the rule (high, medium, low), as `ptopt review` reports it, with the confidence and how "
+    "often the code runs."
+)
+_OF_MEASURES = (
+    "For a measure that is off it is that of the kind of measure: moderate where it usually changes much of a step, low where it changes "
+    "little of one; how much it brings here was not measured."
 )
 NO_FIGURE = "no published figure; measure it"
 _OTHER_CODE = "the known figures are of other code; measure it"
@@ -37,6 +42,12 @@ _WHAT_COUNTS = (
     "A file counts that trains when it is started: its main block, or code at its top, leads to a backward pass or to the call "
     "of a trainer. Of a library, audit a project that trains with it"
 )
+
+
+def priority(audit: Audit) -> str:
+    """How the priorities came about of what the audit lists; "" where it lists nothing."""
+    parts = [_OF_FINDINGS] * bool(audit.findings) + [_OF_MEASURES] * bool(audit.gaps)
+    return " ".join([_PRIORITY, *parts]) if parts else ""
 
 
 def no_figure(finding: Finding) -> str:
@@ -117,6 +128,14 @@ def not_reviewed(audit: Audit) -> str:
     several = len(reasons) > 1
     named = ", ".join(f"{reason}: {number:,}" if several else reason for reason, number in reasons)
     return f"{count(len(audit.not_reviewed), 'file')} not reviewed for findings ({named})"
+
+
+def left_out(audit: Audit) -> str:
+    """How many places rules propose that are not listed, why, and how to see them; "" where there are none."""
+    if audit.left_out is None:
+        return ""
+    places, _ = left_out_shortly(audit.left_out)
+    return f"Of findings, {places}; `--min-confidence 0` lists what no table states of them, and what rules are unsure of"
 
 
 def tally(measures: Iterable[Measure]) -> dict[State, int]:

@@ -29,7 +29,7 @@ from ptopt.audit.values import (
     Step,
     Weighed,
 )
-from ptopt.findings import Finding, Impact, NotReviewed, Severity, Span
+from ptopt.findings import Condition, Finding, Impact, LeftOut, NotReviewed, Severity, Span
 from ptopt.report.audit import FORMATS, render
 from tests.security.judge import HOSTILE, assert_inert
 
@@ -231,6 +231,31 @@ def test_priority_and_severity_cannot_be_confused(name: str) -> None:
     assert shown.count("high severity, on every step") == len(audit.findings)
     finding = json.loads(render("json", audit))["findings"][0]
     assert (finding["priority"], finding["severity"]) == ("critical", "high")
+
+
+@pytest.mark.parametrize("name", ["terminal", "markdown", "html"])
+def test_the_legend_explains_the_priorities_that_are_there(name: str) -> None:
+    audit = audit_of("plain")
+    measures = dataclasses.replace(audit, findings=())
+    findings = dataclasses.replace(audit, gaps=())
+    of_finding, of_measure = "For a finding it combines", "For a measure that is off it is"
+    for each, said in ((audit, (True, True)), (measures, (False, True)), (findings, (True, False))):
+        shown = " ".join(render(name, each, width=400).split())
+        assert (of_finding in shown, of_measure in shown) == said
+
+
+@pytest.mark.parametrize("name", ["terminal", "markdown", "html"])
+def test_what_is_no_finding_is_counted(name: str) -> None:
+    audit = audit_of("plain")
+    assert "left out" not in render(name, audit, width=400)
+    assert json.loads(render("json", audit))["left_out"] == 0
+    audit = dataclasses.replace(
+        audit, left_out=LeftOut({Condition.CONFIDENCE: 4}, {Condition.CONFIDENCE: 0.44}, 0, 0)
+    )
+    shown = " ".join(render(name, audit, width=400).split())
+    assert "4 places left out: seldom worth a change (confidence below 0.44)" in shown
+    assert "--min-confidence 0" in shown
+    assert json.loads(render("json", audit))["left_out"] == 4
 
 
 @pytest.fixture(scope="module")
