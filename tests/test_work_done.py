@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from ptopt.audit import calling
-from ptopt.audit.audit import training_scripts
 from ptopt.audit.known import Value
 from ptopt.audit.live import Live
 from ptopt.audit.modules import Module, Modules
+from ptopt.audit.scripts import training_scripts
 from ptopt.audit.setup import Setup
 from ptopt.audit.summaries import Summaries
 from ptopt.audit.values import EntryPoint, State

@@ -27,9 +27,9 @@ from benchmarks.quality.changes import find_clones, open_clone
 from benchmarks.quality.common import read_rows
 from benchmarks.quality.model import ModelOptions, add_model_options, model_options
 from benchmarks.quality.parts import PARTS, TUNED, part_of, read_names
-from ptopt.audit.audit import training_scripts
 from ptopt.audit.context import Contexts
 from ptopt.audit.run import audit_of
+from ptopt.audit.scripts import training_scripts
 from ptopt.config import Config
 from ptopt.inputs.folders import printable, walked
 from ptopt.inputs.whole import MOST_BYTES, is_read

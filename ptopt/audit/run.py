@@ -7,7 +7,8 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from ptopt.audit.audit import Scripts, audit, training_scripts
+from ptopt.audit.audit import audit
+from ptopt.audit.scripts import Scripts, training_scripts
 from ptopt.audit.values import Audit, EntryPoint, Level, ModelReading
 from ptopt.change import ChangedFile, whole_file
 from ptopt.findings import Condition, LeftOut

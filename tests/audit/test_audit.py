@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from ptopt.audit.advice import ADVICE
-from ptopt.audit.audit import entry_points
 from ptopt.audit.measures import ALL, TOO_MUCH_WORK
 from ptopt.audit.nearest import NearestFacts
 from ptopt.audit.published import worth
+from ptopt.audit.scripts import entry_points
 from ptopt.audit.values import Level, State
 from ptopt.impact import of_rule
 from ptopt.project.facts import NO_FACTS
@@ -160,7 +160,7 @@ def test_rows_for_which_no_work_is_left_are_unknown_and_say_so(
 ) -> None:
     whole = audited({"train.py": PLAIN}).entries[0]
     for limit in range(50, 2_000, 50):  # the first that is enough to find the training, and not to judge it
-        monkeypatch.setattr("ptopt.audit.audit.ENTRY_WORK", limit)
+        monkeypatch.setattr("ptopt.audit.scripts.ENTRY_WORK", limit)
         audit = audited({"train.py": PLAIN})
         if audit.entries:
             break
@@ -178,7 +178,7 @@ def test_rows_for_which_no_work_is_left_are_unknown_and_say_so(
 def test_a_script_that_is_not_even_followed_is_named(
     audited: Auditor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ptopt.audit.audit.ENTRY_WORK", 1)
+    monkeypatch.setattr("ptopt.audit.scripts.ENTRY_WORK", 1)
     audit = audited({"train.py": PLAIN})
     assert not audit.entries
     assert f"train.py: {TOO_MUCH_WORK}" in audit.not_judged
@@ -187,7 +187,7 @@ def test_a_script_that_is_not_even_followed_is_named(
 def test_scripts_after_the_limit_of_the_audit_are_counted(
     audited: Auditor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ptopt.audit.audit.AUDIT_WORK", 1)
+    monkeypatch.setattr("ptopt.audit.scripts.AUDIT_WORK", 1)
     audit = audited({"train.py": PLAIN, "train_more.py": PLAIN, "train_most.py": PLAIN})
     assert "2 more scripts: the analysis limit of one audit was reached" in audit.not_judged
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from ptopt.audit import context as of_repository
-from ptopt.audit.audit import training_scripts
 from ptopt.audit.context import Context, Contexts
+from ptopt.audit.scripts import training_scripts
 from ptopt.audit.values import EntryPoint
 from ptopt.audit.words import PATTERNS, TELLING, rows_of
 from ptopt.model.audit_measures import MEANINGS
