@@ -101,7 +101,7 @@ def training_scripts(
         texts = functools.partial(names_in_texts, files, started)
         outside: dict[str, str] = {}
         entries, lost = entry_points(
-            python, started, read_all(files), nearest, scripts, texts, above, outside
+            python, started, read_all(files), nearest, scripts, texts, above, outside, part
         )
         entries = documented(entries, files, started, scripts)
     lost += [_from_outside(outside)] if outside else []
@@ -177,10 +177,11 @@ def entry_points(
     texts: Callable[[], frozenset[str]] | None = None,
     above: frozenset[str] = frozenset(),
     outside: dict[str, str] | None = None,
+    part: bool = False,
 ) -> tuple[tuple[EntryPoint, ...], list[str]]:
     """The scripts that train, with their measures; and what could not be followed, in words. `texts`: see `Modules`.
 
-    `outside` is given the other scripts that import a module of the folders above, each with its name.
+    `outside` is given the other scripts that import a module of the folders above, each with its name. `part`: as `training_scripts` has it.
     """
     modules = Modules(files, facts.root, texts)
     summaries = Summaries(modules)
@@ -233,11 +234,13 @@ def entry_points(
         left -= account.spent
     entries, trials = without_trials(_without_bare(entries, started))
     lost += trials
-    lost += optional[:_LISTED]
-    if len(optional) > _LISTED:
-        lost.append(f"{len(optional) - _LISTED} more scripts that train where an option says so")
     if not entries:
-        lost += missed[:_LISTED]
+        missed = [*optional, *missed]
+    elif part:  # the command that says so may lie elsewhere
+        missed = optional
+    else:
+        missed = []
+    lost += missed[:_LISTED]
     if more:
         lost.append(f"{more} more scripts: the first {MOST_ENTRIES} that train were judged")
     if late:
