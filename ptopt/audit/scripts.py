@@ -86,7 +86,7 @@ def training_scripts(
         texts = functools.partial(names_in_texts, files, started)
         outside: dict[str, str] = {}
         entries, lost = entry_points(
-            python, started, read_all(files), nearest, scripts, texts, above, outside
+            python, started, read_all(files), nearest, scripts, texts, above, outside, part
         )
         entries = documented(entries, files, started, scripts)
     lost += [_from_outside(outside)] if outside else []
@@ -115,10 +115,11 @@ def entry_points(
     texts: Callable[[], frozenset[str]] | None = None,
     above: frozenset[str] = frozenset(),
     outside: dict[str, str] | None = None,
+    part: bool = False,
 ) -> tuple[tuple[EntryPoint, ...], list[str]]:
     """The scripts that train, with their measures; and what could not be followed, in words. `texts`: see `Modules`.
 
-    `outside` is given the other scripts that import a module of the folders above, each with its name.
+    `outside` is given the other scripts that import a module of the folders above, each with its name. `part`: see `training_scripts`.
     """
     modules = Modules(files, facts.root, texts)
     search = _Search(modules, started, configurations, facts, above, {} if outside is None else outside)
@@ -140,11 +141,11 @@ def entry_points(
             search.look_at(module)
     entries, trials = without_trials(_without_bare(search.entries, started))
     entries, examples = without_examples(entries, files, started)
-    lost = [*search.lost, *trials, *examples, *search.optional[:_LISTED]]
-    if len(search.optional) > _LISTED:
-        lost.append(f"{len(search.optional) - _LISTED} more scripts that train where an option says so")
+    lost = [*search.lost, *trials, *examples]
     if not entries:
-        lost += search.missed[:_LISTED]
+        lost += [*search.optional, *search.missed][:_LISTED]
+    elif part:  # the command that asks for the training may lie elsewhere
+        lost += search.optional[:_LISTED]
     if more:
         lost.append(f"{more} more scripts: the first {MOST_ENTRIES} that train were judged")
     if late:

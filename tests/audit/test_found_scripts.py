@@ -144,7 +144,7 @@ def test_a_training_that_no_command_asks_for_is_named(audited: Auditor, command:
     )
     others = audited({"main.py": MODES, "train.py": f"import torch\n{LOOP}{MAIN}train()\n", **command})
     assert found(others) == [("train.py", "PyTorch")]
-    assert any("main.py: it trains where an option says so" in line for line in others.not_judged)
+    assert not any("where an option" in line for line in others.not_judged)
 
 
 def test_a_command_that_does_other_work_says_nothing_of_the_training(audited: Auditor) -> None:
