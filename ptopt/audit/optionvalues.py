@@ -106,8 +106,6 @@ class OptionValues(Conditions):
         options = fields or options
         here = [option for option in options if option.path == self.live.start.path]
         assigned = options[0].kind == "assigned"
-        if assigned and (held := self._written_before(expr, name, module, depth)) is not None:
-            return held
         answers = [self._of_option(option, depth) for option in (options if assigned else here or options)]
         place = answers[0].place
         first = one_of(answers, f"several defaults of {options[0].shown}", place)
@@ -120,7 +118,7 @@ class OptionValues(Conditions):
         if assigned and first.known and not any(self._assignment_guard(o, depth).truth for o in options):
             return Value(False, note=f"{options[0].shown} is set at {place}", place=place)
         if not first.known:
-            return first
+            return (self._written_before(expr, name, module, depth) if assigned else None) or first
         return self._changed(first, stores if fields else self._options.changed(name, holder_of(expr)), depth)
 
     def _changed(self, first: Value, assigned: Sequence[Option], depth: int) -> Value:
