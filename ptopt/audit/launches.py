@@ -7,6 +7,7 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain, islice
 from pathlib import PurePosixPath
 
 from ptopt.audit.values import Place
@@ -57,6 +58,7 @@ _OPTIONAL = re.compile(r"\[\s*-[^\]]*\]")  # `[--tag <tag>]` in a command of a p
 _EVALUATES = re.compile(r"^(do_)?(eval|evaluate|evaluation|test|inference|infer|predict|demo)(_only|_mode)?$")
 _MODE_EVALUATES = re.compile(rf"{_EVALUATES.pattern}|^valid(ate|ation)?$")
 _MODE = ("mode", "phase", "stage", "split", "task")
+_MOST_CALLS = 50  # of one shell script
 _NO = ("false", "no", "0")
 # Modules that start the script that follows them: launchers, debuggers, profilers.
 _LAUNCHERS = re.compile(
@@ -121,15 +123,21 @@ def launches(files: Mapping[str, bytes]) -> dict[str, list[Launch]]:
 def _hand_on(found: dict[str, list[Launch]], shown: dict[str, list[Launch]]) -> None:
     """`./run.sh 8 --amp` of a script with `python train.py "$@"`: a command that starts `train.py` with `--amp`.
 
-    It takes the place of that in the script.
+    It takes the place of that in the script. A script is called as the nearest of its name, and not by itself.
     """
+    shells: dict[str, set[str]] = {}
+    for launch in chain.from_iterable(found.values()):
+        shells.setdefault(launch.place.path.rpartition("/")[2], set()).add(launch.place.path)
+    same = {shell: sorted(paths) for shell, paths in shells.items()}
     for name, some in list(found.items()):
         left = []
         for launch in some:
-            shell = launch.place.path.rpartition("/")[2]
+            path = launch.place.path
+            shell = path.rpartition("/")[2]
             given = False
-            for table in (found, shown):
-                for call in table.get(shell, ()) if launch.passes_on else ():
+            for table in (found, shown) if launch.passes_on and shell != name else ():
+                calls = (call for call in tuple(table.get(shell, ())) if path in _meant(call, same[shell]))
+                for call in islice(calls, _MOST_CALLS):
                     options = {**launch.options, **call.options}
                     lines = {option: call.place_of(option).line for option in call.options}
                     whole = Launch(call.place, options, launch.script, lines, alone=launch.alone)
