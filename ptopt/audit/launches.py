@@ -136,7 +136,7 @@ def _hand_on(found: dict[str, list[Launch]], shown: dict[str, list[Launch]]) -> 
             shell = path.rpartition("/")[2]
             given = False
             for table in (found, shown) if launch.passes_on and shell != name else ():
-                calls = (call for call in tuple(table.get(shell, ())) if path in _meant(call, same[shell]))
+                calls = (call for call in tuple(table.get(shell, ())) if _is_called(call, path, same[shell]))
                 for call in islice(calls, _MOST_CALLS):
                     options = {**launch.options, **call.options}
                     lines = {option: call.place_of(option).line for option in call.options}
@@ -171,6 +171,13 @@ def _meant(launch: Launch, same: list[str]) -> list[str]:
     folder = launch.place.path.rpartition("/")[0].split("/")
     shared = {path: len(posixpath.commonprefix([folder, path.split("/")[:-1]])) for path in fitting}
     return [path for path in fitting if shared[path] == max(shared.values())]
+
+
+def _is_called(call: Launch, path: str, same: list[str]) -> bool:
+    """Does it start the shell script at this path, of those of one name?"""
+    folder = call.place.path.rpartition("/")[0]
+    exactly = posixpath.normpath(posixpath.join(folder, call.script))
+    return path == exactly if exactly in same else path in _meant(call, same)
 
 
 def pages(files: Mapping[str, bytes]) -> list[str]:
