@@ -471,11 +471,13 @@ def persistent_workers(setup: Setup) -> Measure:
 
 def prefetch(setup: Setup) -> Measure:
     key, title = "prefetch", "Prefetching"
-    if why := setup.lacking("prefetch_factor", "`prefetch_factor`"):
-        return setup.not_applicable(key, title, f"2 for each worker, fixed: {why}")
     number = _setting(setup, "num_workers", 0)
     if number and all(v.truth is False for v in number):
         return setup.not_applicable(key, title, "the loader has no workers")
+    if why := setup.lacking("prefetch_factor", "`prefetch_factor`"):
+        works = bool(number) and all(v.truth for v in number)
+        state = State.ON if works else State.NOT_APPLICABLE
+        return Measure(key, title, state, f"2 for each worker, fixed: {why}", _places(number) if works else ())
     values = [
         Value(True, 2, "2 for each worker by default", v.place) if v.known and v.value is None else v
         for v in _setting(setup, "prefetch_factor", None)
