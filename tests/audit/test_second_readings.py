@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ptopt.audit.values import Measure, State
+from ptopt.audit.values import State
 from ptopt.project.facts import read_facts
 from tests.audit.conftest import Auditor
 from tests.audit.test_pins import TRAIN, rows
@@ -41,3 +41,169 @@ def test_workers_prefetch_before_the_option_came(audited: Auditor) -> None:
     row = rows(audited, {"train.py": TRAIN, "requirements.txt": "torch==1.4.0\n"})["prefetch"]
     assert row.state is ON
     assert row.detail.startswith("2 for each worker, fixed: torch has `prefetch_factor` since 1.7")
+
+
+OF_A_LIBRARY = """
+    import argparse
+    import torch
+    from torch import nn
+    from {library}.data import {name}
+
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.Sequential(nn.Conv2d(3, 64, 3), nn.ReLU())
+
+        def forward(self, x):
+            return self.layers(x)
+
+
+    def main():
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--workers", type=int, default=8)
+        parser.add_argument("--pin-mem", action="store_true")
+        args = parser.parse_args()
+        net = Net().cuda()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        loader_train = {name}(data(), is_training=True, num_workers=args.workers, pin_memory=args.pin_mem)
+        for x, y in loader_train:
+            loss = nn.functional.mse_loss(net(x), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+
+    if __name__ == "__main__":
+        main()
+"""
+
+
+def test_a_loader_that_another_library_makes(audited: Auditor) -> None:
+    script = OF_A_LIBRARY.format(library="tlt", name="create_token_label_loader")
+    found = rows(audited, {"train.py": script})
+    assert (found["workers"].state, found["workers"].detail) == (
+        ON,
+        "`num_workers` is 8 (default of `--workers`)",
+    )
+    assert found["pin_memory"].state is OFF
+    said = "`create_token_label_loader` of `tlt` makes the loader"
+    for key in ("persistent_workers", "prefetch", "non_blocking"):
+        assert found[key].state is UNKNOWN, key
+        assert said in found[key].detail
+
+
+def test_what_a_library_makes_for_an_evaluation_is_no_loader_of_the_training(audited: Auditor) -> None:
+    script = OF_A_LIBRARY.format(library="tlt", name="create_loader").replace("loader_train", "loader_eval")
+    assert rows(audited, {"train.py": script})["workers"].state is NOT_APPLICABLE
+
+
+def test_networks_of_torchvision_that_convolve(audited: Auditor) -> None:
+    files = {
+        "network.py": """
+            from torch import nn
+            from torchvision import models
+
+
+            class AlexNet(nn.Module):
+                def __init__(self):
+                    super().__init__()
+                    self.features = models.alexnet(pretrained=True).features
+
+                def forward(self, x):
+                    return self.features(x)
+        """,
+        "train.py": TRAIN.replace(
+            "from torch import nn", "from torch import nn\n    from network import AlexNet"
+        )
+        .replace("Net().cuda()", 'config["net"]().cuda()')
+        .replace("def main():", 'config = {"net": AlexNet}\n\n\n    def main():'),
+    }
+    found = rows(audited, files)
+    assert (found["cudnn_benchmark"].state, found["channels_last"].state) == (OFF, OFF)
+
+
+COLLATES = """
+    import numpy as np
+
+
+    def collate(items):
+        batch = {{}}
+        for key in items[0].keys():
+            batch[key] = {made}([item[key] for item in items])
+        return batch
+"""
+PINS = TRAIN.replace("num_workers=4", "num_workers=4, pin_memory=True, collate_fn=collate").replace(
+    "import torch\n", "import torch\n    from data import collate\n", 1
+)
+
+
+def test_arrays_of_numpy_are_not_pinned(audited: Auditor) -> None:
+    files = {"train.py": PINS, "data.py": COLLATES.format(made="np.array")}
+    row = rows(audited, files)["pin_memory"]
+    assert (row.state, row.detail) == (
+        OFF,
+        "`pin_memory` is True; `collate` returns arrays of NumPy, which pinning leaves as they are",
+    )
+    action = next(gap.action for gap in audited(files).gaps if gap.key == "pin_memory")
+    assert action.startswith("Return tensors from the function that collates")
+    assert "does not pin" not in rows(audited, files)["non_blocking"].detail
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        COLLATES.format(made="torch.tensor"),
+        COLLATES.format(made="np.array").replace("return batch", "return default_collate(batch)"),
+        COLLATES.format(made="np.array").replace("return batch", "fill(batch)\n        return batch"),
+    ],
+)
+def test_batches_with_tensors_are_pinned(audited: Auditor, code: str) -> None:
+    assert rows(audited, {"train.py": PINS, "data.py": code})["pin_memory"].state is ON
+
+
+ATTENDS = """
+        def forward(self, x):
+            queries = self.layers(x)
+            attention = torch.mm(queries, x.transpose(0, 1))
+            attention = nn.functional.softmax(attention / 22.6, 1)
+            return torch.mm(attention, x)
+"""
+
+
+def test_attention_by_products_of_two_matrices(audited: Auditor) -> None:
+    script = TRAIN.replace(
+        "        def forward(self, x):\n            return self.layers(x)\n", ATTENDS.lstrip("\n")
+    )
+    row = rows(audited, {"train.py": script})["attention"]
+    assert (row.state, row.detail) == (OFF, "computed by separate products and softmax in `forward`")
+
+
+def test_folds_that_are_joined_after_the_cut_pack_nothing(audited: Auditor) -> None:
+    folds = """
+    def folds(items, n, index):
+        chunked = [items[i : i + n] for i in range(0, len(items), n)]
+        test = chunked.pop(index)
+        return list(itertools.chain.from_iterable(chunked)), test
+
+
+    def main():
+        train, test = folds(load(), 10, 0)
+"""
+    script = TRAIN.replace("    def main():\n", folds.lstrip("\n")).replace(
+        "import torch\n", "import itertools\n    import torch\n", 1
+    )
+    assert rows(audited, {"train.py": script})["padding"].state is NOT_APPLICABLE
+
+
+def test_the_number_behind_a_name_of_the_function(audited: Auditor) -> None:
+    script = (
+        TRAIN.replace("for x, y in", "every = 10000\n        for step, (x, y) in enumerate(")
+        .replace("num_workers=4):", "num_workers=4)):")
+        .replace(
+            "            optimizer.step()\n",
+            "            optimizer.step()\n            if step % every == every - 1:\n                torch.save(net.state_dict(), 'x.pt')\n",
+        )
+    )
+    row = rows(audited, {"train.py": script})["saving"]
+    assert row.detail == "every 10000 steps (`every`), synchronous"

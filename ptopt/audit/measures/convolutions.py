@@ -13,7 +13,8 @@ from ptopt.source.bindings import is_self
 
 _CONV = re.compile(r"^(Conv[23]d|ConvTranspose[23]d|conv[23]d|LazyConv2d)$")
 _CONV_NAMES = re.compile(
-    r"resnet|convnext|efficientnet|unet|vgg|yolo|regnet|densenet|mobilenet|wide_resnet", re.I
+    r"resnet|convnext|efficientnet|unet|vgg|yolo|regnet|densenet|mobilenet|wide_resnet|alexnet|googlenet|inception_?v\d|squeezenet|shufflenet|mnasnet",
+    re.I,
 )
 _OF_DIFFUSERS = re.compile(r"^diffusers\.(\w+\.)*\w*(UNet|Autoencoder|VQModel|ControlNet)\w*\.from_\w+$")
 NONE_SEEN = "no convolution seen"

@@ -10,7 +10,7 @@ from dataclasses import replace
 from ptopt.audit.arguments import keyword_value
 from ptopt.audit.calling import callers
 from ptopt.audit.known import Value, position_of
-from ptopt.audit.measures.loader import not_pinned, pin_memory, prefetchers
+from ptopt.audit.measures.loader import loaders_of_others, not_pinned, pin_memory, prefetchers
 from ptopt.audit.modules import Module, text_of
 from ptopt.audit.optimizers import is_of_torch
 from ptopt.audit.setup import Candidate, Setup
@@ -46,7 +46,9 @@ def non_blocking(setup: Setup) -> Measure:
         return row
     return replace(
         row,
-        detail=f"{row.detail}; `{missed.name}` is not in pinned memory",
+        detail=f"{row.detail}; {missed.said}"
+        if missed.of_arrays
+        else f"{row.detail}; `{missed.name}` is not in pinned memory",
         evidence=(*row.evidence[:3], missed.place),
     )
 
@@ -55,7 +57,8 @@ def _is_pinned(setup: Setup) -> bool:
     """May the batches be in pinned memory, by the loader or by hand?"""
     by_loader = setup.once(pin_memory)
     by_hand = any(isinstance(call.func, ast.Attribute) for _, call in setup.calls("pin_memory"))
-    return by_hand or by_loader.state is not State.OFF or setup.once(not_pinned) is not None
+    missed = setup.once(not_pinned)
+    return by_hand or by_loader.state is not State.OFF or (missed is not None and not missed.of_arrays)
 
 
 def _copies(setup: Setup) -> Measure:
@@ -95,6 +98,9 @@ def _copies(setup: Setup) -> Measure:
             "batches are made on the device from arrays, and the copy waits",
             tuple(made)[:4],
         )
+    if not moves and (others := setup.once(loaders_of_others)):
+        why = f"no copy of a batch seen in the training loop; {others[0].unread} makes the loader, and may copy them"
+        return Measure(key, title, State.UNKNOWN, why, (setup.place(others[0].module, others[0].call),))
     if not moves:
         return setup.not_applicable(key, title, "no copy of a batch in the training loop")
     waiting = [c for c in moves if c.value.truth is False]
