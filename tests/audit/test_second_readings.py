@@ -207,3 +207,47 @@ def test_the_number_behind_a_name_of_the_function(audited: Auditor) -> None:
     )
     row = rows(audited, {"train.py": script})["saving"]
     assert row.detail == "every 10000 steps (`every`), synchronous"
+
+
+OF_LINES = {
+    "options.py": """
+        import configargparse
+
+
+        def parse():
+            parser = configargparse.ArgumentParser()
+            parser.add_argument("--config", is_config_file=True)
+            parser.add_argument("--workers", type=int, default=8)
+            parser.add_argument("--i_weights", type=int, default=10000)
+            parser.add_argument("--distributed", action="store_true")
+            return parser.parse_args()
+    """,
+    "train.py": TRAIN.replace("import torch\n", "import torch\n    from options import parse\n", 1)
+    .replace("def main():\n", "def main():\n        args = parse()\n")
+    .replace("net = Net().cuda()\n", "net = Net().cuda()\n        if args.distributed:\n            net = nn.parallel.DistributedDataParallel(net)\n")
+    .replace("for x, y in", "for step, (x, y) in enumerate(")
+    .replace("num_workers=4):", "num_workers=args.workers)):")
+    .replace(
+        "            optimizer.step()\n",
+        "            optimizer.step()\n            if step % args.i_weights == 0:\n                torch.save(net.state_dict(), 'x.pt')\n",
+    ),
+    "README.md": "```\npython -m torch.distributed.launch --nproc_per_node=8 train.py --config configs/all.txt\n```\n",
+    "configs/all.txt": "### INPUT\nexpname = all\nroot = /data/  # your path\ndistributed = True\ni_weights = 5000\nworkers = 4\nnames = [a, b]\n",
+    "configs/eval.txt": "expname = eval\ndistributed = False\n",
+}  # fmt: skip
+
+
+def test_configurations_of_lines_that_configargparse_reads(audited: Auditor) -> None:
+    found = rows(audited, OF_LINES)
+    assert found["saving"].detail == "every 5000 steps (`i_weights` of configs/all.txt), synchronous"
+    assert found["workers"].detail == "`num_workers` is 4 (`workers` of configs/all.txt)"
+    assert found["distributed"].detail == "DDP (`distributed` of configs/all.txt)"
+
+
+def test_texts_that_are_no_configurations_are_not_read(audited: Auditor) -> None:
+    other = OF_LINES["options.py"].replace("configargparse", "argparse")
+    found = rows(audited, {**OF_LINES, "options.py": other})
+    assert found["saving"].detail == "every 10000 steps (default of `--i_weights`), synchronous"
+    assert found["distributed"].detail == "DDP when several processes are started"
+    prose = "These are the settings that we used.\nThey are described in the paper.\nworkers = 4\n"
+    assert "is 8" in rows(audited, {**OF_LINES, "configs/all.txt": prose})["workers"].detail
