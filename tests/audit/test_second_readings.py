@@ -251,3 +251,74 @@ def test_texts_that_are_no_configurations_are_not_read(audited: Auditor) -> None
     assert found["distributed"].detail == "DDP when several processes are started"
     prose = "These are the settings that we used.\nThey are described in the paper.\nworkers = 4\n"
     assert "is 8" in rows(audited, {**OF_LINES, "configs/all.txt": prose})["workers"].detail
+
+
+HOLDS = """
+    class Rays:
+        def __init__(self, data, device):
+            self.images = data["images"]
+            self.step = 4
+
+        def draw(self, number):
+            return self.images{copy}
+
+        def shown(self):
+            return self.images.cuda(), self.step.cuda()
+
+
+    def main():
+        net = Net().cuda()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        for step, batch in enumerate(DataLoader(data(), num_workers=4, pin_memory=True)):
+            rays = Rays(batch, "cuda")
+            loss = net(rays.draw(4)).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            if step % 100 == 0:
+                log(rays.shown())
+
+
+    if __name__ == "__main__":
+        main()
+"""
+
+
+def test_copies_by_an_object_that_each_step_makes_of_its_batch(audited: Auditor) -> None:
+    start = TRAIN[: TRAIN.index("    def main")]
+    waits = rows(audited, {"train.py": start + HOLDS.format(copy=".cuda()").lstrip("\n")})["non_blocking"]
+    assert (waits.state, waits.detail) == (OFF, "copies of the batch wait")
+    assert len(waits.evidence) == 1
+    free = HOLDS.format(copy=".cuda(non_blocking=True)").lstrip("\n")
+    assert rows(audited, {"train.py": start + free})["non_blocking"].state is ON
+    none = rows(audited, {"train.py": start + HOLDS.format(copy="").lstrip("\n")})["non_blocking"]
+    assert none.state is NOT_APPLICABLE
+
+
+EMBEDS = """
+        def __init__(self):
+            super().__init__()
+            self.entities = nn.Parameter(torch.zeros(1000, 64))
+
+        def forward(self, x):
+            head, tail = self.entities[x[:, 0]], self.entities[x[:, 1]]
+            return {score}
+"""
+
+
+@pytest.mark.parametrize(
+    ("score", "state"),
+    [("(head * tail).sum(1)", NOT_APPLICABLE), ("head @ tail.t()", OFF), ("torch.mm(head, tail.t())", OFF)],
+)
+def test_tf32_without_a_product_of_matrices(audited: Auditor, score: str, state: State) -> None:
+    first, last = TRAIN.index("        def __init__"), TRAIN.index("    def main")
+    script = TRAIN[:first] + EMBEDS.format(score=score).lstrip("\n") + "\n\n" + TRAIN[last:]
+    assert rows(audited, {"train.py": script})["tf32"].state is state
+
+
+def test_an_optimizer_without_a_fused_update_that_a_table_holds(audited: Auditor) -> None:
+    script = TRAIN.replace("torch.optim.SGD(", 'config["optimizer"]["type"](').replace(
+        "    def main():", '    config = {"optimizer": {"type": torch.optim.RMSprop}}\n\n\n    def main():'
+    )
+    row = rows(audited, {"train.py": script})["fused_optimizer"]
+    assert (row.state, row.detail) == (NOT_APPLICABLE, "`RMSprop` of torch has no fused update")
