@@ -280,9 +280,9 @@ def _held_unfused(setup: Setup) -> Iterator[tuple[Place, str]]:
         for node in module.file.index.attributes_named(*_UNFUSED):
             holds = isinstance(module.file.index.parent(node), (ast.Dict, ast.Assign, ast.IfExp, ast.keyword))
             name = setup.qualified(module, node)
-            if holds and name.startswith(("torch.optim.", "optim.")) and setup.live.runs(module, node):
-                if setup.runs(module, node).truth is not False:
-                    yield setup.place(module, node), name.rpartition(".")[2]
+            of_torch = holds and name.startswith(("torch.optim.", "optim."))
+            if of_torch and setup.live.runs(module, node) and setup.runs(module, node).truth is not False:
+                yield setup.place(module, node), name.rpartition(".")[2]
 
 
 def _held_names(module: Module, _: ast.Module) -> list[ast.Name]:
