@@ -40,6 +40,7 @@ JSON_WORDS = (
 _JSON = re.compile("|".join(JSON_WORDS))
 _DOCKERFILE = re.compile(r"(?:.*[.-])?(?:Dockerfile|Containerfile)(?:[.-][\w.-]+)?$", re.IGNORECASE)
 _README = re.compile(r"(^|/)(readme|install(ation)?|get(ting)?[_-]?started)[^/]*\.(md|rst|txt)$", re.I)
+_OF_LINES = re.compile(r"(^|/)conf(ig)?s?/(.*/)?[^/]+\.txt$")
 _NO_DOCKERFILE = (".md", ".sh", ".txt", ".rst", ".j2", ".template", ".tmpl", ".in", ".dockerignore", ".erb")
 # Written by tools, or read by others than training and serving.
 _OF_OTHERS = re.compile(
@@ -104,6 +105,11 @@ def is_config(path: str) -> bool:
     if path.endswith(".json"):  # most are data
         return _JSON.search("/".join(path.lower().split("/")[-2:])) is not None and not _is_of_others(path)
     return not _is_of_others(path) if path.endswith((".yaml", ".yml")) else is_dockerfile(path)
+
+
+def is_config_of_lines(path: str) -> bool:
+    """May the file be a configuration of lines, `key = value`, by its folder? The code that reads it decides."""
+    return path.endswith(".txt") and _OF_LINES.search(path) is not None
 
 
 def is_config_for_sure(path: str) -> bool:

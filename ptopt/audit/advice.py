@@ -21,8 +21,10 @@ from ptopt.audit.measures.padding import TO_LONGEST, TOKENS
 from ptopt.audit.measures.precision import CONVOLVES
 from ptopt.audit.measures.saving import NOTHING_SAVED
 from ptopt.audit.openconditions import (
+    OF_ARRAYS,
     OF_CLASS,
     breaks_its_graph,
+    has_arrays,
     has_unpinned_class,
     has_varying_shapes,
     is_half_in_parts,
@@ -282,6 +284,8 @@ def _gap(
     entries = [entry for entry, _ in missing]
     if key == "pin_memory" and all(map(has_unpinned_class, entries)):
         advice = replace(advice, action=OF_CLASS, effort="a few lines")
+    elif key == "pin_memory" and all(map(has_arrays, entries)):
+        advice = replace(advice, action=OF_ARRAYS, effort="a few lines")
     elif key == "pin_memory":
         advice = replace(advice, action=_action_of_pinning(advice.action, entries))
     action = _action(advice, missing, facts)

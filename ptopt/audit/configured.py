@@ -1,4 +1,4 @@
-"""What the configuration files of a repository say: YAML, JSON and TOML that look like settings of a training."""
+"""What the configuration files of a repository say: YAML, JSON and TOML that look like settings of a training, and lines for `configargparse`."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ from functools import cached_property
 
 from ptopt.audit.composed import Part, chosen
 from ptopt.audit.values import Place
+from ptopt.configs.lines import read_lines
 from ptopt.configs.reading import MAX_BYTES, read_config
 from ptopt.configs.values import Document, Node, Plain, Scalar
 from ptopt.configs.values import Mapping as Table
+from ptopt.pathkind import PYTHON, is_config_of_lines
 
 SUFFIXES = (".yaml", ".yml", ".json", ".toml")
 _OF_PACKAGING = ("pyproject.toml", "Cargo.toml", "netlify.toml")
 MOST_FILES = 200
+_READS_LINES = b"configargparse"
 _TRAINS = re.compile(
     rb"batch_size|learning_rate|num_workers|\blr\b|epochs|max_steps|bf16|fp16|precision|_target_|target:|class_path|^defaults:",
     re.M | re.I,
@@ -191,13 +194,16 @@ class Configured:
 def read_all(files: Mapping[str, bytes]) -> dict[str, Document]:
     """The configuration files that look like settings of a training, as many as are read."""
     found: dict[str, Document] = {}
+    of_lines = [path for path in files if is_config_of_lines(path)]
+    if of_lines and not any(path.endswith(PYTHON) and _READS_LINES in data for path, data in files.items()):
+        of_lines = []
     for path in sorted(files):
-        data = files[path]
-        if not path.endswith(SUFFIXES) or len(data) > MAX_BYTES or not _TRAINS.search(data):
+        data, has_lines = files[path], path in of_lines
+        if not (path.endswith(SUFFIXES) or has_lines) or len(data) > MAX_BYTES:
             continue
-        if path.rpartition("/")[2] in _OF_PACKAGING:
+        if path.rpartition("/")[2] in _OF_PACKAGING or not (has_lines or _TRAINS.search(data)):
             continue
-        document = read_config(path, data)
+        document = read_lines(data) if has_lines else read_config(path, data)
         if isinstance(document, Document):
             found[path] = document
         if len(found) >= MOST_FILES:

@@ -234,6 +234,8 @@ class Frequencies:
         note = ""
         if value.known and value.note:
             number, note = _whole(value.value), f" ({value.note})"
+        elif not literal and value.known and type(value.value) is int:
+            number, note = str(value.value), f" (`{text}`)"
         elif not literal and (held := self._of_passes(module, remainder.right)):
             return held
         left = _held(module, remainder.left)

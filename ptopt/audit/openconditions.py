@@ -12,7 +12,7 @@ from ptopt.audit.frameworks import TRAINERS
 from ptopt.audit.known import DIFFER_IN_PARTS
 from ptopt.audit.measures.breaks import BREAKS, VARY
 from ptopt.audit.measures.copies import CAST_FIRST
-from ptopt.audit.measures.unpinned import NOT_REACHED
+from ptopt.audit.measures.unpinned import LEFT_AS_ARRAYS, NOT_REACHED
 from ptopt.audit.values import EntryPoint, Kind, State, measure_of
 
 VARIES = "batches are padded to their longest"  # how the row of padding says that shapes change from batch to batch
@@ -121,6 +121,15 @@ def _varies_in_trainer(entry: EntryPoint) -> bool:
 OF_CLASS = "Give the class that the pinning does not reach a method `pin_memory`, which returns it with its tensors pinned."
 
 
+OF_ARRAYS = "Return tensors from the function that collates (`torch.from_numpy`): the loader pins those, and no arrays of NumPy."
+
+
+def has_arrays(entry: EntryPoint) -> bool:
+    """Does the loader pin, and give arrays of NumPy, which stay as they are?"""
+    row = measure_of(entry, "pin_memory")
+    return row is not None and LEFT_AS_ARRAYS in row.detail
+
+
 def has_unpinned_class(entry: EntryPoint) -> bool:
     """Does the loader pin, and give what its pinning does not reach?"""
     row = measure_of(entry, "pin_memory")
@@ -137,7 +146,8 @@ def _has_threads(entry: EntryPoint) -> bool:
 
 
 def _pins_nothing(entry: EntryPoint) -> bool:
-    return is_state("pin_memory", State.OFF)(entry) and not has_unpinned_class(entry)
+    known = has_unpinned_class(entry) or has_arrays(entry)
+    return is_state("pin_memory", State.OFF)(entry) and not known
 
 
 # Measure -> what its action says more where a condition holds.
@@ -170,6 +180,7 @@ _SETTLED: dict[str, tuple[tuple[str, Callable[[EntryPoint], bool]], ...]] = {
             "Move casts behind the copy (`labels.cuda(non_blocking=True).long()`): pinning does not reach the tensor that a cast makes.",
             _casts_first,
         ),
+        (OF_ARRAYS, has_arrays),
     ),
 }
 

@@ -12,7 +12,7 @@ from ptopt.findings import NotReviewed
 from ptopt.inputs.folders import NOT_UTF8, printable, walk_files
 from ptopt.inputs.git import CheckoutError
 from ptopt.inputs.heads import MAX_FILE, Tree
-from ptopt.pathkind import PYTHON, is_dockerfile, is_readme
+from ptopt.pathkind import PYTHON, is_config_of_lines, is_dockerfile, is_readme
 from ptopt.project.naming import may_name
 from ptopt.project.surroundings import is_requirements
 
@@ -41,6 +41,7 @@ def is_read(path: str) -> bool:
         or is_readme(path)
         or is_requirements(path)
         or may_name(path)
+        or is_config_of_lines(path)
     )
 
 

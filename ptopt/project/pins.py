@@ -66,6 +66,8 @@ class Reading:
         from packaging.specifiers import SpecifierSet
 
         name = re.sub(r"[-_.]+", "-", package).lower()
+        if name == _ALSO_TORCH and "1.0.2" not in specifier:
+            name = "torch"
         if name not in PACKAGES:
             return
         self.count_entry()
@@ -120,10 +122,14 @@ class Reading:
         self.add("torch" if name == "pytorch" else name, version.replace(" ", ""), line)
 
 
-_NAMES = "|".join(sorted((re.sub("-", "[-_.]", name) for name in PACKAGES), key=len, reverse=True))
+# Written for torch in many a file of requirements; the package of that name is an empty one, whose last release is 1.0.2.
+_ALSO_TORCH = "pytorch"
+_NAMES = "|".join(
+    sorted((re.sub("-", "[-_.]", name) for name in (*PACKAGES, _ALSO_TORCH)), key=len, reverse=True)
+)
 OF_INTEREST = re.compile(rf"\s*(?:{_NAMES})(?![\w-]|\.\w)", re.IGNORECASE)
 _WHEEL = re.compile(rf"(?:^|/)({_NAMES})-(\d[\w.+!]*)-[^/]*\.whl", re.IGNORECASE)
-_CONDA = re.compile(rf"(?:[\w./-]+::)?(pytorch|{_NAMES})(?![\w.:-])\s*(.*)$", re.IGNORECASE)
+_CONDA = re.compile(rf"(?:[\w./-]+::)?({_NAMES})(?![\w.:-])\s*(.*)$", re.IGNORECASE)
 # Fixed, so that a review says the same on every machine.
 _ENVIRONMENT = {
     "implementation_name": "cpython",

@@ -25,8 +25,14 @@ _NAMED = re.compile(
     rf"\bpy?torch\b(?:\]\([^)\s]*\))?\W{{0,3}}(?:install\w*|version)\s*(?:={{1,2}}|:)\s*{_VERSION}(?P<after>[^\n]{{0,24}})",
     re.I,
 )
-# As `pip freeze` prints it.
-_FROZEN = re.compile(rf"^[ \t>]*torch\s*==\s*{_VERSION}(?P<after>[^\n]{{0,24}})", re.I | re.M)
+# As `pip freeze` prints it, alone or behind others in a line: `python==3.7.0 torchvision==0.5.0 pytorch==1.4.0`.
+_PINNED = (
+    r"[a-z][\w-]{0,40}[ \t]{0,4}(?:={1,2}[ \t]{0,4}|(?<=python)[ \t]{0,4})v?\d[\w.+]{0,20}[ \t,;|`]{1,8}"
+)
+_FROZEN = re.compile(
+    rf"^[ \t>`]{{0,8}}(?:{_PINNED}){{0,12}}(?:py)?torch[ \t]*==[ \t]*{_VERSION}(?P<after>[^\n]{{0,24}})",
+    re.I | re.M,
+)
 _OR_LATER = re.compile(
     r"^\W{0,3}(\+(?!cu\d|cpu)|x\b|or\b(?!\W{0,3}v?\d)|and (above|later|higher|newer|up)|above|later|higher|newer)|^\.x",
     re.I,

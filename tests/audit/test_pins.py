@@ -306,7 +306,7 @@ def test_advice_asks_for_nothing_that_the_pinned_torch_lacks(audited: Auditor) -
     files = {"train.py": TRAIN, "requirements.txt": "torch==1.4.0\n"}
     audit = audited(files)
     found = rows(audited, files)
-    for key in ("prefetch", "set_to_none", "persistent_workers", "tf32", "compile"):
+    for key in ("set_to_none", "persistent_workers", "tf32", "compile"):
         assert found[key].state is NOT_APPLICABLE, key
     assert "torch has `prefetch_factor` since 1.7; the project needs torch==1.4.0" in found["prefetch"].detail
     lacking = [

@@ -46,7 +46,7 @@ _OF_DIFFUSERS = re.compile(
     r"^diffusers\.(\w+\.)*\w*(UNet|ControlNet|Transformer\w*Model|PriorTransformer|DiT)\w*\.from_\w+$"
 )
 _PROCESSORS = re.compile(r"^(set_(attn_)?processor|\w*AttnProcessor)$")
-_SCORES = re.compile(r"@|matmul\(|\bbmm\(|einsum\(")
+_SCORES = re.compile(r"@|matmul\(|\bb?mm\(|einsum\(")
 _NAMED = re.compile(r"attn|attention|query|\bq\b|\bsim\b|dots", re.I)
 _REDUCED = re.compile(r"\b(sum|mean|loss|cross_entropy|multinomial|argmax|topk)\b", re.I)
 OF_WEIGHTS = "`nn.MultiheadAttention` computes its weights"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections.abc import Iterator
 
 from ptopt.audit.modules import Module, qualified, text_of
@@ -13,7 +14,8 @@ from ptopt.source.bindings import is_self
 
 _CONV = re.compile(r"^(Conv[23]d|ConvTranspose[23]d|conv[23]d|LazyConv2d)$")
 _CONV_NAMES = re.compile(
-    r"resnet|convnext|efficientnet|unet|vgg|yolo|regnet|densenet|mobilenet|wide_resnet", re.I
+    r"resnet|convnext|efficientnet|unet|vgg|yolo|regnet|densenet|mobilenet|wide_resnet|alexnet|googlenet|inception_?v\d|squeezenet|shufflenet|mnasnet",
+    re.I,
 )
 _OF_DIFFUSERS = re.compile(r"^diffusers\.(\w+\.)*\w*(UNet|Autoencoder|VQModel|ControlNet)\w*\.from_\w+$")
 NONE_SEEN = "no convolution seen"
@@ -46,6 +48,14 @@ _NO_NETWORK = re.compile(r"Loss$|Weights$|\.(losses|metrics|utils|datasets)\.")
 _PRODUCT = re.compile(
     r"^(Lazy)?Linear$|^Bilinear$|^(LSTM|GRU|RNN)(Cell)?$|^MultiheadAttention$|^Transformer\w*$|^scaled_dot_product_attention$|"
     r"^(b?mm|matmul|baddbmm|addmm|einsum|linear|tensordot|chain_matmul)$"
+)
+# The same in text, with what may hold or make one.
+_MAY_MULTIPLY = re.compile(
+    r"[Ll]inear|[Cc]onv|LSTM|GRU|RNN|Attention|attention|Transformer|\b\w*mm\w*\(|\b\w*mv\(|matmul|einsum|tensordot|\bdot\(|\binner\(|\bouter\(|"
+    r"linalg|inverse|\bsvd|\bqr\(|eigh?\b|cholesky|cdist|kron|corr|cov\(|fft|stft|torch\.ops|torch\.hub|jit|load_inline|cpp_extension|getattr\(nn"
+)
+_WITHOUT_NETWORKS = frozenset(sys.stdlib_module_names) | frozenset(
+    "torch numpy scipy sklearn pandas tqdm yaml matplotlib seaborn tensorboard tensorboardX wandb six imp distutils".split()
 )
 _LAYERS_OF_HEADS = ("Linear", ".linear")
 _FEW_HEADS = 2  # beside convolutions of a library, which are not counted
@@ -115,6 +125,18 @@ def nearly_all_convolve(setup: Setup) -> bool:
         pair for pair in setup.of_trained(setup.named(_CONV)) if not _cuts_patches(setup, pair[1])
     ]
     return 2 * len(products) <= (len(convolutions) or 2 * _FEW_HEADS)
+
+
+def without_products(setup: Setup) -> bool:
+    """Is nothing that runs a product of matrices or a convolution: embeddings, element-wise products and sums alone?
+
+    Asked of the text of what runs, as layers are also held by name; and only where no other package may hold a network.
+    """
+    if setup.blind_model or not setup.packages <= _WITHOUT_NETWORKS:
+        return False
+    if any(module.file.search(_MAY_MULTIPLY) for module in setup.live.read.values()):
+        return False
+    return not _multiplies(setup)
 
 
 def _multiplies(setup: Setup) -> bool:

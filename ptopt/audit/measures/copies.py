@@ -10,13 +10,14 @@ from dataclasses import replace
 from ptopt.audit.arguments import keyword_value
 from ptopt.audit.calling import callers
 from ptopt.audit.known import Value, position_of
-from ptopt.audit.measures.loader import not_pinned, pin_memory, prefetchers
+from ptopt.audit.measures.loader import loaders_of_others, not_pinned, pin_memory, prefetchers
 from ptopt.audit.modules import Module, text_of
 from ptopt.audit.optimizers import is_of_torch
 from ptopt.audit.setup import Candidate, Setup
 from ptopt.audit.values import Measure, Place, State
-from ptopt.source.bindings import Binding
-from ptopt.source.index import FunctionNode
+from ptopt.source.bindings import Binding, is_self
+from ptopt.source.calls import last_name
+from ptopt.source.index import FUNCTIONS, FunctionNode
 
 _NETWORK = re.compile(
     r"(^|\.|_)(model|net|network|encoder|decoder|generator|discriminator)\w*(\.forward)?$", re.I
@@ -82,7 +83,9 @@ def _row(setup: Setup) -> Measure:
         return row
     return replace(
         row,
-        detail=f"{row.detail}; `{missed.name}` is not in pinned memory",
+        detail=f"{row.detail}; {missed.said}"
+        if missed.of_arrays
+        else f"{row.detail}; `{missed.name}` is not in pinned memory",
         evidence=(*row.evidence[:3], missed.place),
     )
 
@@ -91,7 +94,8 @@ def _is_pinned(setup: Setup) -> bool:
     """May the batches be in pinned memory, by the loader or by hand?"""
     by_loader = setup.once(pin_memory)
     by_hand = any(isinstance(call.func, ast.Attribute) for _, call in setup.calls("pin_memory"))
-    return by_hand or by_loader.state is not State.OFF or setup.once(not_pinned) is not None
+    missed = setup.once(not_pinned)
+    return by_hand or by_loader.state is not State.OFF or (missed is not None and not missed.of_arrays)
 
 
 def _copies(setup: Setup) -> Measure:
@@ -123,6 +127,7 @@ def _copies(setup: Setup) -> Measure:
         for pair in setup.calls("to", "cuda"):
             elsewhere_moved = _move_elsewhere(setup, *pair)
             moves += _moves_by(setup, *pair) if elsewhere_moved is None else [elsewhere_moved]
+        moves = moves or list(_moves_of_holders(setup))
     if not moves and (made := list(_made_there(setup))):
         return Measure(
             key,
@@ -131,6 +136,9 @@ def _copies(setup: Setup) -> Measure:
             "batches are made on the device from arrays, and the copy waits",
             tuple(made)[:4],
         )
+    if not moves and (others := setup.once(loaders_of_others)):
+        why = f"no copy of a batch seen in the training loop; {others[0].unread} makes the loader, and may copy them"
+        return Measure(key, title, State.UNKNOWN, why, (setup.place(others[0].module, others[0].call),))
     if not moves:
         return setup.not_applicable(key, title, "no copy of a batch in the training loop")
     waiting = [c for c in moves if c.value.truth is False]
@@ -305,6 +313,72 @@ def _moves_by(setup: Setup, module: Module, call: ast.Call) -> list[Candidate]:
         ):
             found.append(Candidate(value, setup.place(other, site), "`non_blocking=True`"))
     return found
+
+
+def _moves_of_holders(setup: Setup) -> Iterator[Candidate]:
+    """`rays = Sampler(batch)` and `rays.draw()` in each step: the copies of what that object has of the batch."""
+    for loop in setup.once(_loops_over_batches):
+        for cls, holder, module, given in _holders(setup, loop):
+            names = _of_parameter(holder, cls, given)
+            for function, other in setup.live.functions.items():
+                if other.file.index.parent(function) is not cls or not _is_asked(
+                    setup, module, function, loop
+                ):
+                    continue
+                for call in other.file.calls.calls_in(function):
+                    held = call.func.value if isinstance(call.func, ast.Attribute) else None
+                    if (
+                        not isinstance(held, ast.Attribute)
+                        or not is_self(held)
+                        or held.attr not in names
+                        or last_name(call.func) not in ("to", "cuda")
+                        or not _sends(call)
+                        or setup.runs(other, call).truth is False
+                    ):
+                        continue
+                    asked = setup.keyword(call, "non_blocking")
+                    value = Value(True, False) if asked is None else setup.value(other, asked)
+                    yield Candidate(value, setup.place(other, call), _ASKED)
+
+
+def _holders(setup: Setup, loop: ast.AST) -> Iterator[tuple[ast.ClassDef, Module, Module, str]]:
+    """The classes that a loop makes of its batch in each step: each with its module, that of the loop, and its parameter for the batch."""
+    for cls, holder in setup.live.classes.items():
+        made = next((s for s in cls.body if isinstance(s, FUNCTIONS) and s.name == "__init__"), None)
+        for module, node in setup.live.sites.get(cls) if made is not None else ():
+            call = module.file.index.parent(node)
+            if not isinstance(call, ast.Call) or call.func is not node or not _in_step(module, call, loop):
+                continue
+            parameters = [each.arg for each in made.args.args[1:]] if made is not None else []
+            for parameter, passed in zip(parameters, call.args, strict=False):
+                binding = module.file.bindings.last_before(passed) if isinstance(passed, ast.Name) else None
+                if binding is not None and binding.node is loop:
+                    yield cls, holder, module, parameter
+
+
+def _in_step(module: Module, node: ast.AST, loop: ast.AST) -> bool:
+    """Is it in the loop, and in each of its passes?"""
+    around = any(each is loop for each in module.file.index.loops_of(node))
+    return around and module.file.guards.rare(node, loop) is None
+
+
+def _is_asked(setup: Setup, module: Module, function: FunctionNode, loop: ast.AST) -> bool:
+    return any(other is module and _in_step(other, call, loop) for other, call in setup.calls(function.name))
+
+
+def _of_parameter(module: Module, cls: ast.ClassDef, parameter: str) -> frozenset[str]:
+    """The attributes that `__init__` gives the parameter or a part of it: `self.images = data["images"]`."""
+    found = set()
+    for node in ast.walk(cls):
+        if isinstance(node, ast.Assign) and isinstance(node.value, (ast.Name, ast.Subscript, ast.Attribute)):
+            root: ast.expr = node.value
+            while isinstance(root, (ast.Subscript, ast.Attribute)):
+                root = root.value
+            if isinstance(root, ast.Name) and root.id == parameter:
+                function = module.file.index.function_of(node)
+                own = function is not None and function.name == "__init__"
+                found |= {t.attr for t in node.targets if own and isinstance(t, ast.Attribute) and is_self(t)}
+    return frozenset(found)
 
 
 def _before_trainings(setup: Setup) -> frozenset[FunctionNode]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from ptopt.audit.arguments import TrainerArguments, lightning_argument
 from ptopt.audit.conditions import LONGEST
@@ -31,6 +32,7 @@ _STARTS_MORE = (
     "launch_agent",
 )
 _LISTED = 4  # commands
+_BY_LAUNCHER = " when several processes are started"  # how a row ends that the launcher decides
 _BY_DEFAULT = re.compile(r"default of `--?\w*(multi|parallel|distributed)")
 _REDUCES = re.compile(r"^(all_?reduce\w*|(average|sync|reduce)_gradients)$")
 _GRADIENTS = re.compile(r"\.grad\b|\bgrads?\b|gradient")
@@ -79,7 +81,16 @@ def strategy(setup: Setup) -> Measure:
         return Measure(key, title, State.ON, setup.framework, made or setup.where())
     live = [c for c in real if c.value.truth is not False]
     if live:
-        return setup.decide(key, title, live, "", launcher=True)
+        row = setup.decide(key, title, live, "", launcher=True)
+        stated = _stated(setup, row.evidence[0]) if row.detail.endswith(_BY_LAUNCHER) else None
+        if stated is None or stated.place is None:
+            return row
+        said = f"{row.detail.removesuffix(_BY_LAUNCHER)} ({stated.note})"
+        return replace(
+            row,
+            detail=said,
+            evidence=tuple(dict.fromkeys((row.evidence[0], stated.place, *row.evidence[2:]))),
+        )
     if found and not real:
         chosen = next((c for c in found if c.value.truth is not False), found[0])
         if chosen.value.truth is None and _BY_DEFAULT.match(chosen.value.note):
@@ -90,6 +101,23 @@ def strategy(setup: Setup) -> Measure:
     if by_hand:
         return setup.decide(key, title, by_hand, "", launcher=True)
     return setup.decide(key, title, found, "one process on one device", blind=setup.blind)
+
+
+def _stated(setup: Setup, place: Place) -> Value | None:
+    """The flag that the wrapper at a place stands under, where commands or configurations switch it on: then nobody counts processes."""
+    for module, call in setup.calls(*_STRATEGIES, "DDP", "FSDP"):
+        if setup.place(module, call) != place:
+            continue
+        for ancestor, child in module.file.index.ancestors(call):
+            if isinstance(ancestor, FUNCTIONS):
+                break
+            if isinstance(ancestor, ast.If) and child in ancestor.body:
+                if not isinstance(ancestor.test, ast.Attribute):
+                    return None
+                value = setup.value(module, ancestor.test)
+                told = value.known and value.value is True and value.note and not value.environment
+                return value if told and not value.note.startswith("default of") else None
+    return None
 
 
 def _started_alone(setup: Setup) -> tuple[Place, ...]:

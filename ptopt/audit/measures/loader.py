@@ -34,6 +34,8 @@ _TESTS = frozenset({"test", "validate", "predict", "evaluate"})
 _FOREIGN = re.compile(r"^(nvidia|webdataset|ffcv|tensorflow_datasets)$")
 _POSITIONS = {"num_workers": 5, "pin_memory": 7}
 _BATCH_POSITION = 1
+# A function of another library that makes a loader, by its name: what it does with what it is not given is not known.
+_MAKES_LOADER = re.compile(r"^(create|make|build|get|setup|prepare)_(\w+_)?(data_?)?loaders?$")
 _NAMED = re.compile(r"`-*(?:\w+\.)*([\w-]+)`")  # in a note that names an option or a key
 
 
@@ -52,13 +54,14 @@ class _Loader:
     call: ast.Call
     own: bool  # a class of the repository
     library: str = ""  # whose function makes it
+    unread: str = ""  # the function of a library whose defaults are not known
 
     def default(self, setup: Setup, name: str, default: Any) -> tuple[Any, str]:
         """What the argument is where the call does not give it, and whose default that is."""
         if not self.library:
             return default, "the default of `DataLoader`"
         last = setup.qualified(self.module, self.call.func).rpartition(".")[2]
-        given = _FACTORIES[last][self.library]
+        given = _FACTORIES.get(last, {}).get(self.library, {})
         whose = f"`{last}` of {self.library}" if name in given else "`DataLoader`"
         return given.get(name, default), f"the default of {whose}"
 
@@ -89,6 +92,9 @@ def _loaders(setup: Setup) -> list[_Loader]:
     found += [*((loader, "") for loader in _derived(setup)), *setup.once(_by_parameter)]
     found += [(loader, _about(loader.module, loader.call)) for loader in _of_libraries(setup)]
     training = [loader for loader, text in found if _TRAIN.search(text)]
+    training = training or [
+        each for each in setup.once(loaders_of_others) if _TRAIN.search(_about(each.module, each.call))
+    ]
     neutral = [loader for loader, text in found if not _TRAIN.search(text) and not _EVAL.search(text)]
     return training or [
         each
@@ -96,6 +102,26 @@ def _loaders(setup: Setup) -> list[_Loader]:
         if not each.module.file.context.grad_off(each.call)  # a loop over samples to look at
         and not _is_for_evaluation(setup, each.module, each.call)
     ]
+
+
+def loaders_of_others(setup: Setup) -> list[_Loader]:
+    """`tlt.data.create_token_label_loader(...)`: what functions of libraries that are not read make, not for an evaluation."""
+    found = []
+    for module, call in setup.named(_MAKES_LOADER):
+        level, package, _ = module.imported.get(text_of(call.func).partition(".")[0], (1, "", ""))
+        library, last = package.partition(".")[0], setup.qualified(module, call.func).rpartition(".")[2]
+        if (
+            level
+            or library in _FACTORIES.get(last, ())
+            or not setup.is_external(module, call.func)
+            or setup.live.modules.is_ours(package, module.path)
+            or setup.runs(module, call).truth is False
+        ):
+            continue
+        about = _about(module, call)
+        if _TRAIN.search(about) or not _EVAL.search(about):
+            found.append(_Loader(module, call, False, library, f"`{last}` of `{library}`"))
+    return found
 
 
 def _is_only_tested(module: Module, call: ast.Call) -> bool:
@@ -279,8 +305,10 @@ def _argument(setup: Setup, loader: _Loader, name: str, default: Any) -> Value:
     if loader.own or loader.library:
         position = None
     given = _in_training(setup.keyword(loader.call, name, position))
-    default, whose = loader.default(setup, name, default)
     place = setup.place(loader.module, loader.call)
+    if loader.unread and given is None:
+        return Value(False, note=f"{loader.unread} makes the loader, and is not read", place=place)
+    default, whose = loader.default(setup, name, default)
     if given is not None:
         if _COUNTS_CPUS.search(text_of(given)):
             return Value(True, "by the number of CPUs", "", place)
@@ -471,11 +499,15 @@ def persistent_workers(setup: Setup) -> Measure:
 
 def prefetch(setup: Setup) -> Measure:
     key, title = "prefetch", "Prefetching"
-    if why := setup.lacking("prefetch_factor", "`prefetch_factor`"):
-        return setup.not_applicable(key, title, f"2 for each worker, fixed: {why}")
     number = _setting(setup, "num_workers", 0)
     if number and all(v.truth is False for v in number):
         return setup.not_applicable(key, title, "the loader has no workers")
+    if why := setup.lacking("prefetch_factor", "`prefetch_factor`"):
+        works = bool(number) and all(v.truth for v in number)
+        state = State.ON if works else State.NOT_APPLICABLE
+        return Measure(
+            key, title, state, f"2 for each worker, fixed: {why}", _places(number) if works else ()
+        )
     values = [
         Value(True, 2, "2 for each worker by default", v.place) if v.known and v.value is None else v
         for v in _setting(setup, "prefetch_factor", None)

@@ -191,6 +191,11 @@ def _none_seen(setup: Setup, key: str, title: str) -> Measure:
     passed = list(_classes(setup))
     if passed:
         return _without_fused(setup, passed) or setup.decide(key, title, passed, "")
+    unfused = next(_held_unfused(setup), None)
+    if unfused is not None:
+        place, name = unfused
+        why = f"`{name}` of torch has no fused update"
+        return Measure(key, title, State.NOT_APPLICABLE, why, (place,))
     by_name = [
         pair
         for pair in setup.calls("getattr")
@@ -267,6 +272,17 @@ def _classes(setup: Setup) -> Iterator[Candidate]:
             name = next((str(o.value).lower() for o in options if o is not None and o.known), "")
             if name in ("sgd", "momentum", "nesterov", "adam", "adamw", "adagrad"):
                 yield Candidate(_by_default(setup), setup.place(module, call), f"`{name}` of timm")
+
+
+def _held_unfused(setup: Setup) -> Iterator[tuple[Place, str]]:
+    """`config = {"optimizer": {"type": optim.RMSprop}}`: a class without a fused update that is held to be called."""
+    for module in setup.live.read.values():
+        for node in module.file.index.attributes_named(*_UNFUSED):
+            holds = isinstance(module.file.index.parent(node), (ast.Dict, ast.Assign, ast.IfExp, ast.keyword))
+            name = setup.qualified(module, node)
+            of_torch = holds and name.startswith(("torch.optim.", "optim."))
+            if of_torch and setup.live.runs(module, node) and setup.runs(module, node).truth is not False:
+                yield setup.place(module, node), name.rpartition(".")[2]
 
 
 def _held_names(module: Module, _: ast.Module) -> list[ast.Name]:

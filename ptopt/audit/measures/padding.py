@@ -362,8 +362,11 @@ def _cuts_joined(file: SourceFile, function: FunctionNode) -> bool:
             continue
         step = re.escape(text_of(call.args[2]))
         text = "\n".join(map(text_of, function.body))
-        cut = {found[1] for found in re.finditer(rf"\b(\w+)\[(\w+)\s*:\s*\2 \+ {step}\]", text)}
-        if cut and (_JOINS.search(text) or (_OF_TOKENS.search(text) and any(_grows(text, n) for n in cut))):
+        cuts = [*re.finditer(rf"\b(\w+)\[(\w+)\s*:\s*\2 \+ {step}\]", text)]
+        cut = {found[1] for found in cuts}
+        # What is joined after the cut are the pieces: folds of a data set.
+        joined = cuts and _JOINS.search(text, 0, cuts[-1].start())
+        if cut and (joined or (_OF_TOKENS.search(text) and any(_grows(text, n) for n in cut))):
             return True
     return False
 

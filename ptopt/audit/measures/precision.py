@@ -11,7 +11,7 @@ from ptopt.audit.arguments import TrainerArguments, keyword_value, lightning_arg
 from ptopt.audit.engines import half_precision
 from ptopt.audit.known import Value
 from ptopt.audit.measures.breaks import graph_break
-from ptopt.audit.measures.convolutions import nearly_all_convolve
+from ptopt.audit.measures.convolutions import nearly_all_convolve, without_products
 from ptopt.audit.measures.optimizer import only_lbfgs
 from ptopt.audit.modules import Module, dotted_name, text_of
 from ptopt.audit.setup import Candidate, Setup, aside
@@ -23,6 +23,7 @@ _HELPER = re.compile(r"attention$|_fn$|_func$|^F\.|^torch\.")
 _MODULES = re.compile(r"\.(named_)?(modules|children)$")
 _LINE_SEARCH = "float32: `LBFGS` compares losses and gradients that hardly differ, and its closure cannot be stepped through a `GradScaler`"
 HALF_WEIGHTS = "half-precision weights without autocast, so not mixed: "
+WITHOUT_PRODUCTS = "no product of matrices and no convolution in the code that runs"
 CONVOLVES = "convolutions, nearly all of the work here, use TF32 by default"
 _FULL = ("32", "32-true", "no", "none", "fp32", "float32", "64", "64-true", "tf32")
 
@@ -351,6 +352,8 @@ def tf32(setup: Setup) -> Measure:
     pin = setup.facts.span("torch")
     if why := setup.lacking("allow_tf32"):
         return setup.not_applicable(key, title, why)
+    if not found and setup.framework == "PyTorch" and without_products(setup):
+        return setup.not_applicable(key, title, WITHOUT_PRODUCTS)
     if not found and any(setup.facts.divided("torch", version) for version in ("1.7", "1.12")):
         why = f"{pin}: torch 1.7 to 1.11 have it on by default, later ones off"
         return Measure(key, title, State.UNKNOWN, why, setup.where())
