@@ -63,7 +63,9 @@ def summary(
         yield indented(_named(review, finding))
     if review.over_limit:
         budget = f"--budget{'=' if review.in_hook else ' '}{len(review.findings) + len(review.over_limit)}"
-        yield indented(f"{option(budget, review.in_hook)} shows them in full")
+        yield indented(
+            f"{option(budget, review.in_hook)} shows {'them' if len(review.over_limit) > 1 else 'it'} in full"
+        )
     asked = verbose or explain
     if review.left_out is not None:
         why, how = (left_out_lines if asked else left_out_shortly)(review.left_out, review.in_hook)

@@ -58,7 +58,7 @@ src/train.py:11  PTO104 tensor-logged-every-step  low severity, confidence 0.90
 2 performance findings at 3 places in 1 of 7 files, 1 not shown (comment limit reached), 1 place
 suppressed, 1 with a safe fix (`ptopt fix`).
   src/other.py:10  PTO101 item-every-step
-  --budget 3 shows them in full
+  --budget 3 shows it in full
 42 files not reviewed (listed with -v): Python 2 code.
 Unused suppressions:
   src/train.py:3  PTO101

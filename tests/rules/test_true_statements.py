@@ -308,6 +308,21 @@ def test_float32_is_advised_upon_as_the_network_computes(other: str, tf32: bool,
     assert ("Under `DataParallel` put the autocast inside" in message) is threads
 
 
+SAMPLED = """
+    class Sampler(nn.Module):
+        def sample(self, x):
+            logits = self.forward(x)
+            return logits[:, -1, :].argmax(-1)
+"""
+
+
+def test_an_option_of_transformers_is_advised_where_that_may_be_used() -> None:
+    (own,) = messages("logits-of-unused-positions", SAMPLED)
+    assert own.endswith("Select the position before the head.")
+    (used,) = messages("logits-of-unused-positions", f"import transformers\n{textwrap.dedent(SAMPLED)}")
+    assert "`logits_to_keep=1` in Transformers" in used
+
+
 COLLECTED = """
     @torch.no_grad()
     def encode(model, loader, device):
