@@ -14,6 +14,7 @@ from ptopt.proposals import Fixes, Proposal
 
 _REPEATED = "workflow"  # the family of rules that speak of a file which projects copy
 _FIRST_CODE = re.compile(r"`([^`]+)`")
+_FIRST_SENTENCE = re.compile(r"(?:`[^`]*`|[^`.])*\.")
 # A rule about a measure that a change takes out -> the one about code without it: of one place they say the same.
 _LACKS = {
     "workers-removed": "loader-without-workers",
@@ -223,6 +224,8 @@ def _place(other: Finding, best: Finding, own: Sequence[Finding], said: Finding 
     place = other.as_place()
     if said is not None:
         message = "" if said.rule == best.rule else f"The same as {said.rule} says of it."
+        if other.name in _LACKS and (taken_out := _FIRST_SENTENCE.match(other.message)) is not None:
+            message = taken_out[0]  # that the change itself did it, the other rule does not know
         place = dataclasses.replace(place, message=message, when_wrong="")
     gains = () if other.rule == best.rule else tuple(i for i in place.impact if i not in best.impact)
     if other.rule != best.rule and any(_says_the_same(other, finding) for finding in own):

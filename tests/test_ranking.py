@@ -232,3 +232,14 @@ def test_the_lack_of_a_removed_measure_is_said_once() -> None:
     (group,) = grouped([*pinning, *workers])
     said = {place.rule: place.message for place in merged(group).also}
     assert said == {"PTO2": "", "PTO3": "PTO3 at 5", "PTO4": "The same as PTO3 says of it."}
+
+
+def test_below_the_lack_of_a_measure_stands_that_the_change_takes_it_out() -> None:
+    words = "This change takes out `num_workers=c.WORKERS` here. Items are then read in the main process. Keep it."
+    lack = named("PTO2", "loader-without-workers", 0.8, 7)
+    removed = changed(named("PTO1", "workers-removed", 0.7), message=words)
+    (group,) = grouped([removed, lack])
+    (place,) = merged(group).also
+    assert (place.rule, place.message) == ("PTO1", "This change takes out `num_workers=c.WORKERS` here.")
+    (group,) = grouped([removed, lack, named("PTO3", "other", 0.9)])
+    assert {at.rule: at.message for at in merged(group).also}["PTO1"] == place.message

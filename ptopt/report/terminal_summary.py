@@ -28,6 +28,7 @@ from ptopt.report.text import (
 )
 
 _LISTED = 5
+_LINE = 78  # characters of an indented line of a terminal
 _REASONS = 2
 
 
@@ -62,15 +63,17 @@ def summary(
         yield indented(_named(review, finding))
     if review.over_limit:
         budget = f"--budget{'=' if review.in_hook else ' '}{len(review.findings) + len(review.over_limit)}"
-        yield indented(f"{option(budget, review.in_hook)} shows them in full")
+        yield indented(
+            f"{option(budget, review.in_hook)} shows {'them' if len(review.over_limit) > 1 else 'it'} in full"
+        )
     asked = verbose or explain
     if review.left_out is not None:
         why, how = (left_out_lines if asked else left_out_shortly)(review.left_out, review.in_hook)
         yield Text(f"{why}.", "dim")
-        if review.left_out.rules and (
-            silent or asked
-        ):  # what stands below findings is read after them, and short
-            yield indented(rules_left_out(review.left_out))
+        # What stands below findings is read after them, and short.
+        rules = rules_left_out(review.left_out, *([] if silent or asked else [_LINE]))
+        if rules:
+            yield indented(rules)
         yield indented(how)
     elif review.least_stated and review.files_reviewed:
         estimate = f" (estimate below {review.least_stated:.2f})" if asked else ""

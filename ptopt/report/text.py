@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import textwrap
 from collections.abc import Collection, Iterable, Mapping
 
@@ -385,12 +386,19 @@ def _them(left: LeftOut) -> str:
     return "them" if sum(left.places.values()) > 1 else "it"
 
 
-def rules_left_out(left: LeftOut) -> str:
-    """The rules of what was left out, the most frequent ones first, with their numbers of places."""
+def rules_left_out(left: LeftOut, longest: int = sys.maxsize) -> str:
+    """The rules of what was left out, the most frequent ones first, with their numbers of places.
+
+    As many as are `longest` characters at most; "" where not even one is.
+    """
     most = sorted(left.rules.items(), key=lambda rule: (-rule[1], rule[0]))
-    named = [one_line(name) + f" ({number:,})" * (number > 1) for name, number in most[:_RULES]]
-    more = len(most) - len(named)
-    return ", ".join(named) + (f" and {count(more, 'other rule')}" if more else "")
+    each = [one_line(name) + f" ({number:,})" * (number > 1) for name, number in most[:_RULES]]
+    for named in range(len(each), 0, -1):
+        more = len(most) - named
+        line = ", ".join(each[:named]) + (f" and {count(more, 'other rule')}" if more else "")
+        if len(line) <= longest:
+            return line
+    return ""
 
 
 def missed_line(finding: Finding, least: Mapping[Condition, float]) -> str:

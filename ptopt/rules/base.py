@@ -257,6 +257,8 @@ def quote(file: SourceFile, node: ast.AST, limit: int = 60) -> str:
         if close:
             head = _without_part(whole[: room - len(_closing(head))], whole)
             close = _closing(head)
+            if _goes_on(whole[len(head) :], close):
+                close += "…"  # as before `.item()` in `(a == b).sum().item()`
         text = f"{head}…{close}{tail}"
     return f"`{text}`"
 
@@ -270,6 +272,19 @@ def _closing(head: str) -> str:
         elif still_open and character == still_open[-1]:
             still_open.pop()
     return "".join(reversed(still_open))
+
+
+def _goes_on(cut: str, close: str) -> bool:
+    """Does the code that was cut go on behind the brackets that its start leaves open?"""
+    open_brackets = list(reversed(close))
+    for at, character in enumerate(cut):
+        if not open_brackets:
+            return bool(cut[at:].strip())
+        if character in _CLOSES:
+            open_brackets.append(_CLOSES[character])
+        elif character == open_brackets[-1]:
+            open_brackets.pop()
+    return False
 
 
 def _without_part(head: str, whole: str) -> str:

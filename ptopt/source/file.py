@@ -7,7 +7,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Set
 from functools import cached_property, wraps
-from itertools import accumulate
+from itertools import accumulate, chain, repeat
 from typing import Any, ParamSpec, TypeVar
 from weakref import WeakMethod
 
@@ -30,6 +30,8 @@ from ptopt.source.values import Values
 from ptopt.source.waits import Waits
 
 _VOLATILE = (b"volatile=True", b"volatile=not ", b"volatile=(not ", b"volatile=((not ")
+_LINE = re.compile(r"\bline \d+")
+_LINE_OF_FILE = re.compile(r"\bline \d+ of ")
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -198,7 +200,7 @@ class SourceFile:
         if not found:
             return None
         best, path, line = max(found, key=lambda one: one[0].weight)
-        reason = f"{best.reason}, at line {line} of {path}"
+        reason = _in_other_file(best.reason, path, line)
         return Frequency(best.often, 0, reason, best.in_worker, best.trains)
 
     def definition_of(self, call: ast.Call) -> tuple[SourceFile, FunctionNode] | None:
@@ -345,6 +347,14 @@ class SourceFile:
             "deepspeed",
         )
         return any(mark in self._lowered for mark in marks)
+
+
+def _in_other_file(reason: str, path: str, line: int) -> str:
+    """`on every step of the loop at line 6 of train.py, at line 9 there`: whose lines these are, which the reader has not open."""
+    if _LINE_OF_FILE.search(reason):
+        return f"{reason}, at line {line} of {path}"
+    where = chain([f" of {path}"], repeat(" there"))
+    return _LINE.sub(lambda named: f"{named[0]}{next(where)}", f"{reason}, at line {line}")
 
 
 def _not_kept(method: Callable[P, T]) -> Callable[P, T]:

@@ -306,7 +306,7 @@ def test_a_hook_of_pre_commit_names_what_its_configuration_takes(
     assert "1 with a safe fix (applied by the hook `ptopt-fix`)" in unwrapped(result)
     assert "`ptopt fix" not in result.stdout + result.stderr
     few = unwrapped(run(*hook, "--budget", "1"))
-    assert "--budget=2 in the hook's `args` shows them in full" in few
+    assert "--budget=2 in the hook's `args` shows it in full" in few
     hidden = ("check", "--force-exclude", "ops.py", "--min-confidence", "0.99")
     assert "--min-confidence=0 in the hook's `args` shows" in unwrapped(run(*hidden))
     assert "--min-confidence=0 in the hook's `args` shows" in unwrapped(run(*hidden, "-v"))

@@ -58,7 +58,7 @@ src/train.py:11  PTO104 tensor-logged-every-step  low severity, confidence 0.90
 2 performance findings at 3 places in 1 of 7 files, 1 not shown (comment limit reached), 1 place
 suppressed, 1 with a safe fix (`ptopt fix`).
   src/other.py:10  PTO101 item-every-step
-  --budget 3 shows them in full
+  --budget 3 shows it in full
 42 files not reviewed (listed with -v): Python 2 code.
 Unused suppressions:
   src/train.py:3  PTO101
@@ -262,11 +262,27 @@ def test_what_is_left_out_and_why_stands_below_the_outcome(
         assert f"\n{counted} {several}.\n{rules}{how} (estimate below 0.43)" in asked
 
 
-def test_below_findings_the_rules_left_out_are_not_named(review: Review) -> None:
-    rules = {"PTO999 other": 1}
+@pytest.mark.parametrize(
+    ("rules", "line"),
+    [
+        ({"PTO999 other": 1}, "PTO999 other"),
+        ({"PTO101 item-every-step": 2, "PTO999 other": 1}, "PTO101 item-every-step (2), PTO999 other"),
+        (
+            {f"PTO10{number} a-name-of-thirty-letters-{number:04}": 1 for number in range(3)},
+            "PTO100 a-name-of-thirty-letters-0000 and 2 other rules",
+        ),
+        ({"PTO999 " + "longer-than-a-line-" * 4: 1}, None),
+    ],
+)
+def test_below_findings_the_rules_left_out_are_named_in_one_line(
+    review: Review, rules: dict[str, int], line: str | None
+) -> None:
     left = LeftOut({Condition.CONFIDENCE: 1}, dict.fromkeys(Condition, 0.43), 1, 1, rules=rules)
-    text = render("terminal", dataclasses.replace(review, left_out=left), width=80)
-    assert "1 place left out: " in text and "PTO999" not in text
+    shown = render("terminal", dataclasses.replace(review, left_out=left), width=80).splitlines()
+    at = next(number for number, text in enumerate(shown) if text.startswith("1 place left out: "))
+    how = next(number for number, text in enumerate(shown) if text.startswith("  --min-confidence 0 "))
+    assert shown[at + 1 : how] == ([] if line is None else [f"  {line}"])
+    assert line is None or len(f"  {line}") <= 80
 
 
 def test_files_with_findings_are_counted(review: Review) -> None:

@@ -7,7 +7,9 @@ import pytest
 from ptopt.rules import find_rule
 from ptopt.rules.engine import run
 from ptopt.rules.examples import as_file
+from ptopt.rules.shared.places import frequency_evidence
 from ptopt.source.file import SourceFile
+from ptopt.source.frequency import Frequency, Often
 from tests.rules.messages import messages
 
 TRAINS_AND_EVALUATES = """\
@@ -149,3 +151,15 @@ def test_a_branch_that_only_warns_is_not_advised_to_select(body: str, advice: st
         """,
     )
     assert advice in message
+
+
+def test_only_the_own_loop_is_this_loop() -> None:
+    reason = (
+        "in each iteration of the loop at line 4, which runs on every step of the loop at line 42 of train.py"
+    )
+    note = frequency_evidence(Frequency(Often.STEP, 4, reason)).note
+    assert note == (
+        "runs in each iteration of this loop, which runs on every step of the loop at line 42 of train.py"
+    )
+    inside = frequency_evidence(Frequency(Often.STEP, 4, "on every step of the loop at line 42")).note
+    assert inside == "runs on every step of the loop at line 42"

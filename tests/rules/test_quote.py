@@ -17,6 +17,10 @@ from ptopt.source.file import SourceFile
         ("model(images, attention_mask=mask)", "model(images, attention_mask=mask)"),
         ("model(input_ids, images, attention_mask=mask, targets=labels)", "model(input_ids, images, …)"),
         ("loss_of(model(inputs, attention_mask), targets).item()", "loss_of(model(inputs, …)).item()"),
+        (
+            "(a.flatten(0) == target[first][: lengths[first]]).sum().item()",
+            "(a.flatten(0) == target[first]…)….item()",
+        ),
         ("a" * 60, "a" * 39 + "…"),
         ("torch.zeros(n) \\\n    .to(device)", "torch.zeros(n).to(device)"),
     ],

@@ -275,6 +275,54 @@ def test_a_bias_that_other_code_sets_is_not_taken_away(other: str, said: bool, f
     assert (hit.problem.fix is not None) is fixed
 
 
+STEP = """
+    def train(net, loader, optimizer):
+        for x, y in loader:
+            loss = net(x.cuda(), y.cuda()).mean()
+            loss.backward()
+            optimizer.step()
+"""
+CONVOLUTIONS = "self.stem = nn.Conv2d(3, 64, 3)\n"
+TF32 = "let matrix products use TF32, as convolutions do by default"
+
+
+@pytest.mark.parametrize(
+    ("other", "tf32", "threads"),
+    [
+        ("", True, False),
+        (CONVOLUTIONS, False, False),
+        (f"{CONVOLUTIONS}self.mix = nn.Linear(64, 64)\n", True, False),
+        (f"{CONVOLUTIONS}from timm.models import create_model\n", True, False),
+        (f"{CONVOLUTIONS}model = nn.DataParallel(net).cuda()\n", False, True),
+        ("model = nn.parallel.DistributedDataParallel(net)\n", True, False),
+    ],
+)
+def test_float32_is_advised_upon_as_the_network_computes(other: str, tf32: bool, threads: bool) -> None:
+    rule = find_rule("full-precision-training")
+    assert rule is not None
+    around = Repository({"model.py": other.encode()})
+    file = SourceFile.parse("engine.py", as_file(STEP).encode(), repository=around)
+    (hit,) = run(file, [rule()])
+    message = hit.problem.message
+    assert (TF32 in message, "no TF32 is enabled for matrix products" in message) == (tf32, tf32)
+    assert ("Under `DataParallel` put the autocast inside" in message) is threads
+
+
+SAMPLED = """
+    class Sampler(nn.Module):
+        def sample(self, x):
+            logits = self.forward(x)
+            return logits[:, -1, :].argmax(-1)
+"""
+
+
+def test_an_option_of_transformers_is_advised_where_that_may_be_used() -> None:
+    (own,) = messages("logits-of-unused-positions", SAMPLED)
+    assert own.endswith("Select the position before the head.")
+    (used,) = messages("logits-of-unused-positions", f"import transformers\n{textwrap.dedent(SAMPLED)}")
+    assert "`logits_to_keep=1` in Transformers" in used
+
+
 COLLECTED = """
     @torch.no_grad()
     def encode(model, loader, device):

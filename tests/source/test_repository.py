@@ -236,7 +236,7 @@ def test_a_method_with_a_common_name_is_called_on_an_object_of_its_class() -> No
     found = file.frequencies.of(loop.body[0])
     assert found.trains
     assert found.reason == (
-        "in each iteration of the loop at line 4, which runs on every step of the loop at line 6, at line 9 of train.py"
+        "in each iteration of the loop at line 4, which runs on every step of the loop at line 6 of train.py, at line 9 there"
     )
     other = parsed({"train.py": step.replace("MetricLogger()", "Other()")}, "lib/meters.py", METER)
     assert other.repository.callers(other, other.calls.functions[0]) == ()

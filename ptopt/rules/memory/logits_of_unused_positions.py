@@ -17,6 +17,7 @@ _HEAD = re.compile(
 )
 _FIRST_TOKEN = re.compile(r"^(start|bos|sos)_?(ids?|tokens?|inputs?)$")
 # Heads over a vocabulary; one over a few classes costs next to nothing beside the network.
+_TRANSFORMERS = re.compile(rb"\btransformers\b")
 _LANGUAGE = re.compile(r"lm_head|vocab|CausalLM|next_token|language_model|\bgenerate\(|tokenizer\.decode")
 _CACHED = re.compile(r"past_key_values|cache|use_cache|past|start_pos|incremental|input_pos", re.I)
 
@@ -145,8 +146,12 @@ class LogitsOfUnusedPositions(Rule):
         )
         if head:
             advice = f"Select the position before the head: `{file.source(made.func)}(x{file.source(node)[len(file.source(base)) :]})`."
-        else:
+        elif (
+            attribute == "logits" or _TRANSFORMERS.search(file.data) or file.repository.matches(_TRANSFORMERS)
+        ):
             advice = "Ask for that one: `logits_to_keep=1` in Transformers (`num_logits_to_keep` before 4.50), or select the position before the head."
+        else:
+            advice = "Select the position before the head."
         language = bool(_LANGUAGE.search(file.text))
         cost = "a product with the whole vocabulary" if language else "a product with every class"
         yield Problem(

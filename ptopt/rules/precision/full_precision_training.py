@@ -12,6 +12,14 @@ from ptopt.source.calls import last_name
 
 # Of other files: what refuses to run in fewer bits.
 _BREAKS_ELSEWHERE = re.compile(rb"\bi?r?fftn?2?\(|torch\.fft|view_as_complex|faiss")
+# What computes convolutions, and what else multiplies matrices: which TF32 is by default on, and off, for.
+_CONVOLVES = r"\b(Lazy)?Conv(Transpose)?[23]d\("
+_MULTIPLIES = (
+    r"\b(Lazy)?Linear\(|\bBilinear\(|\b(LSTM|GRU|RNN)(Cell)?\(|MultiheadAttention|\bTransformer(En|De)coder|\b(b?mm|matmul|baddbmm|"
+    r"addmm|einsum|tensordot|\w*dot_product_attention)\(|\bF\.linear\(|[\w)\]] @ \w|"
+    r"^\s*(import|from)\s+(transformers|diffusers|timm|clip|open_clip|monai|xformers|flash_attn)\b"
+)
+_IN_THREADS = r"(?<![A-Za-z])DataParallel\("  # not `DistributedDataParallel(`
 # Objects that run the backward pass, and choose the precision, for the script.
 _ENGINE = re.compile(r"strategy|engine|fabric|accelerator|plugin|booster|trainer", re.I)
 # What is trained on these is too small for its arithmetic to matter, mostly.
@@ -163,14 +171,7 @@ class FullPrecisionTraining(Rule):
         loop = next(file.index.loops_of(node), None)
         yield Problem(
             node,
-            "Nothing in this file takes the training step out of float32, and no TF32 is enabled. Run the forward pass and "
-            'the loss under `torch.autocast("cuda", dtype=torch.bfloat16)` (on GPUs before Ampere, float16 and a '
-            "`GradScaler`)"
-            + (
-                ', or at least let float32 products use TF32: `torch.set_float32_matmul_precision("high")`.'
-                if file.facts.has("set_float32_matmul_precision")
-                else "."
-            ),
+            _said(file),
             _sure(file),
             step_evidence(step, file),
             facts={
@@ -183,6 +184,37 @@ class FullPrecisionTraining(Rule):
                 "decided_elsewhere": float(is_chosen_elsewhere(file)),
             },
         )
+
+
+def _said(file: SourceFile) -> str:
+    tf32 = file.facts.has("set_float32_matmul_precision") and (
+        _is_anywhere(_MULTIPLIES, file) or not _is_anywhere(_CONVOLVES, file)
+    )
+    parts = [
+        "Nothing in this file takes the training step out of float32"
+        + (", and no TF32 is enabled for matrix products." if tf32 else "."),
+        'Run the forward pass and the loss under `torch.autocast("cuda", dtype=torch.bfloat16)` (on GPUs before Ampere, '
+        "float16 and a `GradScaler`)"
+        + (
+            ", or at least let matrix products use TF32, as convolutions do by default: "
+            '`torch.set_float32_matmul_precision("high")`.'
+            if tf32
+            else "."
+        ),
+    ]
+    if _is_anywhere(_IN_THREADS, file):
+        parts.append(
+            "Under `DataParallel` put the autocast inside the network's `forward`: the threads that run it do not take the "
+            "dtype over."
+        )
+    return " ".join(parts)
+
+
+def _is_anywhere(pattern: str, file: SourceFile) -> bool:
+    """Does the pattern occur in this file, or in others of the repository?"""
+    return file.search(re.compile(pattern, re.M)) or file.repository.matches(
+        re.compile(pattern.encode(), re.M)
+    )
 
 
 def _sure(file: SourceFile) -> float:

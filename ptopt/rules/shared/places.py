@@ -72,7 +72,9 @@ def frequency_evidence(frequency: Frequency) -> Evidence:
     """The line that shows how often something runs; it names a loop that stands there by no number of its own line."""
     return Evidence(
         frequency.line,
-        f"runs {frequency.reason}".replace(f"of the loop at line {frequency.line}", "of this loop"),
+        re.sub(
+            rf"of the loop at line {frequency.line}\b", "of this loop", f"runs {frequency.reason}", count=1
+        ),
     )
 
 
