@@ -16,7 +16,7 @@ _VERSION = r"v?(\d+\.\d+(?:\.\d+)?)"
 _COMMAND = re.compile(
     rf"(?:pip3?|conda|mamba)\s+install[^\n]{{0,200}}?\b(?:py)?torch\s*={{1,2}}\s*{_VERSION}", re.I
 )
-_TORCH = r"(?<![\w/.-])(?:py)?torch\b(?:\]\([^)\s]{0,80}\))?"  # also as the text of a link
+_TORCH = r"(?<![\w/.-])(?:py)?torch(?![a-z_])(?:\]\([^)\s]{0,80}\))?"  # also as the text of a link
 _IN_SENTENCE = rf"(?:[^\n.;]|\.(?=\d)){{0,60}}?{_TORCH}\W{{0,6}}(?:ver(?:sion|\.)?\s*)?={{0,2}}\s*{_VERSION}(?P<after>[^\n]{{0,24}})"
 _TESTED = re.compile(
     rf"(?:tested|verified|developed|implemented|built|written|trained|experiments){_IN_SENTENCE}", re.I
