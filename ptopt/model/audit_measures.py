@@ -76,7 +76,7 @@ MEANINGS: Mapping[str, str] = MappingProxyType(
         "`channels_last`. off: the default. not applicable: no such convolution (1-d ones, or only patches cut by a convolution whose stride is "
         "its kernel). Only the network that the documented run builds counts; where configurations build different ones, unknown.",
         "cudnn_benchmark": "on: `torch.backends.cudnn.benchmark` is set in that run, by the code or its library. off: not set, or set to False. not "
-        "applicable: no 2-d or 3-d convolution runs, even if it is set.",
+        "applicable: no convolution runs (1-d ones count), even if it is set.",
         "evaluation": "Evaluation, validation or sampling that the training script runs. on: under `no_grad`, `inference_mode` or a library that does so. "
         "off: the forward pass of an evaluation records a graph. not applicable: that run evaluates nothing.",
         "saving": "Weights or the state of the training written to disk. on: say how often (each n steps, each n seconds, each epoch, when best, second "

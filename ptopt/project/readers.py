@@ -12,6 +12,9 @@ from collections.abc import Callable, Iterable, Iterator
 from ptopt.project.pins import OF_INTEREST, Pin, Reading
 
 _LOCKED = re.compile(r'^\[\[packages?\]\]\r?\nname = "([^"\n]+)"\r?\nversion = "([^"\n]+)"', re.MULTILINE)
+# `conda list --explicit`: ".../linux-64/pytorch-1.4.0-py3.7_0.tar.bz2"; `conda list --export`: "pytorch=1.4.0=py3.7_0".
+_CONDA_URL = re.compile(r"https?://(?:[^\s/]+/)+([a-z][\w.-]*)-(\d[\w.+!]*)-[\w.]+\.(?:tar\.bz2|conda)\b")
+_CONDA_EXPORT = re.compile(r"([a-z][\w.-]*)=(\d[^=\s]*)=[^=\s]+$")
 _MOST_DOTS = 200  # in a line of TOML
 _IMAGE = re.compile(r"FROM\s+(?:--\S+\s+)*(?:docker\.io/)?pytorch/pytorch:(\d+\.\d+\.\d+)\b", re.IGNORECASE)
 
@@ -35,12 +38,15 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def requirements(reading: Reading) -> None:
-    """requirements.txt: requirements, hashes, markers, URLs, and other files by `-r` and `-c`."""
+    """requirements.txt: requirements, hashes, markers, URLs, and other files by `-r` and `-c`; what `conda list` writes, too."""
     for number, line in _logical_lines(reading.text):
         line = re.sub(r"(?:^|\s)#.*$", "", line).strip()
         include = re.match(r"(?:-r|-c|--requirement|--constraint)[\s=]*(\S+)", line)
+        built = _CONDA_URL.match(line) or _CONDA_EXPORT.match(line)
         if include:
             reading.includes.append(include[1])
+        elif built:
+            reading.add("torch" if built[1] == "pytorch" else built[1], f"=={built[2]}", number)
         elif re.match(r"(?:https?|file)://", line):
             reading.add_wheel(line.split()[0].split("#")[0], number)
         else:

@@ -16,11 +16,21 @@ _VERSION = r"v?(\d+\.\d+(?:\.\d+)?)"
 _COMMAND = re.compile(
     rf"(?:pip3?|conda|mamba)\s+install[^\n]{{0,200}}?\b(?:py)?torch\s*={{1,2}}\s*{_VERSION}", re.I
 )
-_IN_SENTENCE = rf"(?:[^\n.;]|\.(?=\d)){{0,60}}?\bpy?torch\W{{0,6}}(?:version\s*)?={{0,2}}\s*{_VERSION}(?P<after>[^\n]{{0,24}})"
+_TORCH = r"(?<![\w/.-])(?:py)?torch(?![a-z_])(?:\]\([^)\s]{0,80}\))?"  # also as the text of a link
+_IN_SENTENCE = rf"(?:[^\n.;]|\.(?=\d)){{0,60}}?{_TORCH}\W{{0,6}}(?:ver(?:sion|\.)?\s*)?={{0,2}}\s*{_VERSION}(?P<after>[^\n]{{0,24}})"
 _TESTED = re.compile(
     rf"(?:tested|verified|developed|implemented|built|written|trained|experiments){_IN_SENTENCE}", re.I
 )
-_ASKED = re.compile(rf"(?:install|requires?|^\s*[-*+]){_IN_SENTENCE}", re.I | re.M)
+_ASKED = re.compile(rf"(?:install|requires?|(?<!which )relies on|^\s*[-*+]){_IN_SENTENCE}", re.I | re.M)
+# What stands before the version where the line tells of a change: to a version that works, or of no version that is needed.
+_MOVED = re.compile(r"\b(updat|upgrad|migrat|brought|bump|simplif|switch|port(s|ed|ing)?\b)", re.I)
+_ASIDE = re.compile(
+    r"\b(support(?!s)|add|fix|releas|compatib|looking for\b|if\b|up to\b)|\[[ x]\]|\b(19|20)\d\d\b", re.I
+)
+# Nothing else in the line, as in a list without bullets: "PyTorch 0.4.0". Of several such lines none is sure to be meant.
+_ALONE = re.compile(
+    rf"^[ \t>`]{{0,8}}{_TORCH}[ \t]{{1,24}}{_VERSION}(?P<after>)[ \t`]{{0,8}}\r?$", re.I | re.M
+)
 _NAMED = re.compile(
     rf"\bpy?torch\b(?:\]\([^)\s]*\))?\W{{0,3}}(?:install\w*|version)\s*(?:={{1,2}}|:)\s*{_VERSION}(?P<after>[^\n]{{0,24}})",
     re.I,
@@ -34,10 +44,20 @@ _FROZEN = re.compile(
     re.I | re.M,
 )
 _OR_LATER = re.compile(
-    r"^\W{0,3}(\+(?!cu\d|cpu)|x\b|or\b(?!\W{0,3}v?\d)|and (above|later|higher|newer|up)|above|later|higher|newer)|^\.x",
+    r"^\W{0,3}(\+(?!cu\d|cpu|rocm|xpu)|x\b|or\b(?!\W{0,3}v?\d)|and (above|later|higher|newer|up)|above|later|higher|newer)|^\.x",
     re.I,
 )
-_AT_LEAST = re.compile(rf"\b(?:py)?torch\b(?:\]\([^)\s]*\))?\W{{0,4}}(?:>=|≥|&gt;=)\s*{_VERSION}", re.I)
+_AT_LEAST = re.compile(
+    rf"\b(?:py)?torch\b(?:\]\([^)\s]*\))?\W{{0,4}}(?:version\W{{0,2}})?(?:>=|≥|&gt;=|at least)\s*{_VERSION}",
+    re.I,
+)
+# "python 3.10+, torch 2.5+"
+_OR_NEWER = re.compile(
+    rf"\bpython\W{{0,3}}3[\d.]{{0,5}}\+?,\s*{_TORCH}\W{{0,3}}{_VERSION}\+(?!cu\d|cpu|rocm|xpu)", re.I
+)
+_ITEM = re.compile(r"\s*([-*+]\s|\d+[.)]\s|\w[\w-]*\s*={0,2}\s*\d[\w.]*\s*$|\s)")
+_OF_TESTS = re.compile(r"\b(tested|verified|developed|experiments|our environment)\b", re.I)
+_LONGEST_LIST = 600  # characters
 _OTHERS_WORK = re.compile(
     r"(should|may|also|will|can)[^\n]{0,20} work|(other|later|newer|higher) versions", re.I
 )
@@ -68,17 +88,32 @@ def _pin(path: str, text: str) -> Pin | None:
     least = _versions(_AT_LEAST, text)
     tested: list[_Found] = []
     asked: list[_Found] = []
-    for pattern, found in ((_TESTED, tested), (_ASKED, asked), (_NAMED, asked), (_FROZEN, asked)):
+    for pattern, found in (
+        (_TESTED, tested),
+        (_ASKED, asked),
+        (_NAMED, asked),
+        (_FROZEN, asked),
+        (_ALONE, asked),
+    ):
         for match in pattern.finditer(text):
             version = _found(match)
             before = text[max(0, match.start(1) - 16) : match.start(1)]
             rest = text[match.end(1) : match.end(1) + 160].partition("\n")[0]
+            lead = match[0][: match.start(1) - match.start()]
             if _OR_LATER.search(match["after"]) or _LOWER_BOUND.search(before):
                 least.append(version)
-            elif found is tested or _OTHERS_WORK.search(rest):
+            elif _ASIDE.search(lead):
+                continue
+            elif (
+                found is tested
+                or _OTHERS_WORK.search(rest)
+                or _MOVED.search(lead)
+                or _is_of_tests(text, match.start())
+            ):
                 tested.append(version)
             else:
                 found.append(version)
+    least += _versions(_OR_NEWER, text)
     if least and (not commands or min(least) <= max(commands)):
         return _made(path, text, min(least), ">=", named=bool(commands))
     if commands or asked:
@@ -87,6 +122,14 @@ def _pin(path: str, text: str) -> Pin | None:
         if commands or named:
             return _made(path, text, max(commands or named), "==")
     return _made(path, text, min(tested), ">=", named=True) if tested else None
+
+
+def _is_of_tests(text: str, at: int) -> bool:
+    """Does what stands above the list say that it is what the code ran with: "Tested environments:"?"""
+    for line in reversed(text[max(0, at - _LONGEST_LIST) : at].split("\n")[:-1]):
+        if line.strip() and not _ITEM.match(line):
+            return _OF_TESTS.search(line) is not None and "requir" not in line.lower()
+    return False
 
 
 def _versions(pattern: re.Pattern[str], text: str) -> list[_Found]:

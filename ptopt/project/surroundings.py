@@ -15,7 +15,11 @@ from ptopt.project.pins import Pin, Reading
 from ptopt.project.stated import MOST_BYTES, README_FOLDERS
 
 _MOST_FILES = 12
-_REQUIREMENTS = re.compile(r"(^|/)requirements?[^/]*\.txt$|(^|/)requirements/[^/]+\.txt$", re.I)
+_REQUIREMENTS = re.compile(
+    r"(^|/)requirements?[^/]*\.txt$|(^|/)requirements/[^/]+\.txt$"
+    r"|(^|/)([^/]*conda[^/]*|[^/]*spec[-_]?(list|file)[^/]*|env(ironment)?|package[-_]?list)\.txt$",  # of `conda list`
+    re.I,
+)
 _NOT_TRAINING = re.compile(
     r"(^|[/_.-])(docs?|tests?|dev|lint|serv\w*|deploy\w*|onnx|build|format|style|demo|eval\w*)([/_.-]|$)",
     re.I,
@@ -24,7 +28,7 @@ _IN_README = re.compile(r"(?<![\w-])(?P<package>transformers)\s*={1,2}\s*(?P<ver
 
 
 def is_requirements(path: str) -> bool:
-    """Is it a list of requirements of pip, by its name?"""
+    """Is it a list of requirements, of pip or as `conda list` writes it, by its name?"""
     return _REQUIREMENTS.search(path) is not None
 
 

@@ -288,3 +288,14 @@ def test_a_network_that_is_taken_from_a_table(audited: Auditor, made: str, state
     table = f"from torchvision import models\nNETWORKS = {{'a': {made}, 'b': {made}}}\n"
     code = table + PLAIN.format(layer="self.net = NETWORKS[name](pretrained=True)", rest="")
     assert rows(audited, code)["channels_last"].state is state
+
+
+@pytest.mark.parametrize("layer", ["nn.Conv1d(8, 8, 3)", "nn.ConvTranspose1d(8, 8, 3)"])
+def test_cudnn_searches_algorithms_of_1d_convolutions_too(audited: Auditor, layer: str) -> None:
+    code = PLAIN.format(layer=f"self.conv = {layer}", rest="")
+    found = rows(audited, code)
+    assert (found["channels_last"].state, found["cudnn_benchmark"].state) == (NONE, OFF)
+    switched = rows(audited, code + "torch.backends.cudnn.benchmark = True\n")
+    assert switched["cudnn_benchmark"].state is State.ON
+    none = rows(audited, PLAIN.format(layer="", rest=""))["cudnn_benchmark"]
+    assert (none.state, none.detail) == (NONE, "no convolution in the code that runs")

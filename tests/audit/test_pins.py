@@ -9,6 +9,7 @@ from packaging.version import Version
 
 from ptopt.audit.advice import ADVICE, NEEDS
 from ptopt.audit.values import Measure, State
+from ptopt.inputs.whole import is_read
 from ptopt.project.added import ADDED, named_in
 from ptopt.project.facts import NO_FACTS, read_facts
 from ptopt.project.surroundings import with_surroundings
@@ -571,3 +572,27 @@ def test_a_pin_of_the_root_is_narrower_than_a_range_of_a_folder(audited: Auditor
     assert "torch==1.0.0 (requirements.txt:1)" in rows(audited, files, "a/train.py")["compile"].detail
     newer = {**files, "a/README.md": "- PyTorch >= 2.1\n"}
     assert rows(audited, newer, "a/train.py")["compile"].state is OFF
+
+
+@pytest.mark.parametrize(
+    ("path", "line"),
+    [
+        (
+            "conda-spec-list.txt",
+            "@EXPLICIT\nhttps://conda.anaconda.org/pytorch/linux-64/pytorch-1.4.0-py3.6_cuda10.1.243_cudnn7.6.3_0.tar.bz2",
+        ),
+        ("spec-file.txt", "https://conda.anaconda.org/pytorch/linux-64/pytorch-1.4.0-py3.7_0.conda#0f1e"),
+        ("requirements.txt", "# platform: linux-64\nmkl=2020.0=166\npytorch=1.4.0=py3.7_cuda10.1_0"),
+        ("requirements.txt", "torch=1.4.0=pypi_0"),
+    ],
+)
+def test_what_conda_list_writes_pins_the_torch(audited: Auditor, path: str, line: str) -> None:
+    assert is_read(path)
+    table = rows(audited, {"train.py": TRAIN, path: line})
+    assert table["compile"].state is NOT_APPLICABLE
+    assert f"({path}:" in table["compile"].detail
+
+
+def test_what_conda_list_writes_of_other_packages_is_no_torch() -> None:
+    files = {"conda.txt": b"pytorch-lightning=1.4.0=pypi_0\ncudatoolkit=10.1=0\npytorch_scatter=2.0=py_0\n"}
+    assert "torch" not in with_surroundings(read_facts(files), files).pins

@@ -359,3 +359,31 @@ def test_a_readme_speaks_where_nothing_else_does() -> None:
     assert read_facts(readme).excludes("torch", "1.10")
     assert not read_facts({**readme, "requirements.txt": b"torch>=2.0\n"}).excludes("torch", "1.10")
     assert not read_facts({"README.md": b"Tested with PyTorch 1.2 or later.\n"}).excludes("torch", "1.10")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("- [PyTorch](https://github.com/pytorch/pytorch) (0.4.0), [torchvision](https://x.org)", "==0.4.0"),
+        ("* [PyTorch](https://pytorch.org/), version 1.0.1", "==1.0.1"),
+        ("- torch == 1.8.0", "==1.8.0"),
+        ("PyTorch 0.4.0", "==0.4.0"),
+        ("Requirements: python 3.6, pytorch 0.4.0", "==0.4.0"),
+        ("The net relies on Python 3.5 and PyTorch 0.4.1 (sparse tensors).", "==0.4.1"),
+        ("The required packages are as follows, tested under Linux:\n* torch == 1.6.0", "==1.6.0"),
+        ("* [PyTorch](http://pytorch.org/) (version >= 0.4.1)", ">=0.4.1"),
+        ("* [PyTorch](http://pytorch.org/) (ver. 0.4+ required)", ">=0.4"),
+        ("Use python 3.10+, torch 2.5+.\n- torch 1.13.1 for older models", ">=2.5"),
+        ("### Tested environments\n* Ubuntu 22 with torch 1.12 on a V100", ">=1.12"),
+        ("- Migrated to PyTorch 1.0.0", ">=1.0.0"),
+        ("- 16/04/2024: fixed for torch 2.0", None),
+        ("- Support PyTorch 2.0", None),
+        ("- if you look for pytorch 0.3, see the tag v0.3", None),
+        ("The decoder of others, which relies on PyTorch 2.5, is slower.", None),
+        ("Tested up to torch==2.7.", None),
+        ("- our torch-scatter 2.0.5", None),
+    ],
+)
+def test_what_a_line_of_a_readme_says_of_torch(text: str, said: str | None) -> None:
+    pins = read_facts({"README.md": f"# A net\n\n{text}\n".encode()}).pins.get("torch", ())
+    assert [pin.specifier for pin in pins] == ([] if said is None else [said])

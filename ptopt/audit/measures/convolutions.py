@@ -13,6 +13,7 @@ from ptopt.audit.values import Measure, State
 from ptopt.source.bindings import is_self
 
 _CONV = re.compile(r"^(Conv[23]d|ConvTranspose[23]d|conv[23]d|LazyConv2d)$")
+_ALSO_1D = re.compile(r"^((Lazy)?Conv[123]d|(Lazy)?ConvTranspose[123]d|conv(_transpose)?[123]d)$")
 _CONV_NAMES = re.compile(
     r"resnet|convnext|efficientnet|unet|vgg|yolo|regnet|densenet|mobilenet|wide_resnet|alexnet|googlenet|inception_?v\d|squeezenet|shufflenet|mnasnet",
     re.I,
@@ -66,9 +67,12 @@ _MAY_ATTEND = frozenset(
 _OTHER_STEM = re.compile(r"\b(embed_layer|hybrid_backbone)\s*=|Hybrid")  # a network before the patches
 
 
-def for_convolutions(setup: Setup, key: str, title: str, off: str) -> Measure:
-    """Off where convolutions run, not applicable where none does, unknown where the network was not seen."""
-    convolutions = setup.of_trained(setup.named(_CONV))
+def for_convolutions(setup: Setup, key: str, title: str, off: str, *, also_1d: bool = False) -> Measure:
+    """Off where convolutions run, not applicable where none does, unknown where the network was not seen.
+
+    `also_1d`: 1-d ones count, as for cuDNN, which computes them as 2-d ones of height 1.
+    """
+    convolutions = setup.of_trained(setup.named(_ALSO_1D if also_1d else _CONV))
     learned = [pair for pair in convolutions if not _is_filter(setup, *pair)]
     every = [pair for pair in learned if not _cuts_patches(setup, pair[1])]
     first = next((pair for pair in every if setup.runs(*pair).truth), None)
@@ -108,7 +112,9 @@ def for_convolutions(setup: Setup, key: str, title: str, off: str) -> Measure:
         return Measure(key, title, State.NOT_APPLICABLE, ONLY_PATCHES, tuple(dict.fromkeys(places))[:4])
     if convolutions:
         return setup.not_applicable(key, title, ONLY_FILTERS)
-    return setup.not_applicable(key, title, f"no 2-d or 3-d convolution {setup.where_trained}")
+    return setup.not_applicable(
+        key, title, f"no {'' if also_1d else '2-d or 3-d '}convolution {setup.where_trained}"
+    )
 
 
 def nearly_all_convolve(setup: Setup) -> bool:

@@ -117,7 +117,7 @@ def cudnn_benchmark(setup: Setup) -> Measure:
             return Measure(
                 key, title, state, f"`benchmark`: {value.value if value.known else value.note}", places
             )
-    measure = for_convolutions(setup, key, title, "off by default")
+    measure = for_convolutions(setup, key, title, "off by default", also_1d=True)
     if any(c.value.truth is not False for c in found):
         if measure.state is State.NOT_APPLICABLE and _sees_layers(setup):
             why = f"{measure.detail}, so that `torch.backends.cudnn.benchmark` has nothing to search"
