@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import PurePosixPath
 from typing import Any, TypeVar
 
+from ptopt.audit.eitherway import by_default
 from ptopt.audit.oldpython import parse_old
 from ptopt.project.facts import NO_FACTS, ProjectFacts
 from ptopt.project.pins import Pin
@@ -62,21 +63,22 @@ class Module:
     @cached_property
     def imported(self) -> dict[str, tuple[int, str, str]]:
         """Local name -> (level of the relative import, module, name in it; "" where it is the module)."""
-        table: dict[str, tuple[int, str, str]] = {}
+        found: dict[str, list[tuple[ast.stmt, tuple[int, str, str]]]] = {}
         for plain in self.file.index.of_type(ast.Import):
             for alias in plain.names:
-                if alias.asname:
-                    table.setdefault(alias.asname, (0, alias.name, ""))
-                else:
-                    root = alias.name.partition(".")[0]
-                    table.setdefault(root, (0, root, ""))
+                root = alias.name if alias.asname else alias.name.partition(".")[0]
+                found.setdefault(alias.asname or root, []).append((plain, (0, root, "")))
         for origin in self.file.index.of_type(ast.ImportFrom):
             for alias in origin.names:
                 if alias.name != "*":
-                    table.setdefault(
-                        alias.asname or alias.name, (origin.level, origin.module or "", alias.name)
-                    )
-        return table
+                    means = (origin.level, origin.module or "", alias.name)
+                    found.setdefault(alias.asname or alias.name, []).append((origin, means))
+        return {name: self._one_of(ways) for name, ways in found.items()}
+
+    def _one_of(self, ways: list[tuple[ast.stmt, tuple[int, str, str]]]) -> tuple[int, str, str]:
+        """The first import of a name, unless the options of the script take another one by default."""
+        differ = len({means for _, means in ways}) > 1
+        return ways[by_default(self.file, [statement for statement, _ in ways]) if differ else 0][1]
 
     @cached_property
     def stars(self) -> list[tuple[int, str]]:

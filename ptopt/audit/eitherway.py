@@ -1,0 +1,94 @@
+"""Imports that bind one name to different things, each in a branch of an `if`: the one that runs by default."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ptopt.source.calls import last_name
+from ptopt.source.file import SourceFile
+from ptopt.source.index import FUNCTIONS
+
+_FLAGS = {"store_true": False, "store_false": True}
+
+
+def by_default(file: SourceFile, imports: Sequence[ast.stmt]) -> int:
+    """Which of them: the first, unless the options of the file say that it does not run and that another one does."""
+    holds: Mapping[str, Any] = _options(file)
+    answers = [_runs(file, statement, holds) for statement in imports]
+    return answers.index(True) if answers[0] is False and True in answers else 0
+
+
+def _options(file: SourceFile) -> dict[str, Any]:
+    """The defaults of the parsers of the file; not of options that it sets elsewhere, that are given twice or have no default."""
+    found: dict[str, list[Any]] = {}
+    for call in file.index.of_type(ast.Call):
+        flags = [a.value for a in call.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
+        if last_name(call.func) != "add_argument" or not flags:
+            continue
+        given = {k.arg: k.value for k in call.keywords}
+        long = next((flag for flag in flags if flag.startswith("--")), flags[0])
+        dest, action, default = given.get("dest"), given.get("action"), given.get("default")
+        if isinstance(action, ast.Constant) and action.value in _FLAGS and default is None:
+            default = ast.Constant(_FLAGS[action.value])
+        stated = default.value if isinstance(default, ast.Constant) else None
+        name = dest.value if isinstance(dest, ast.Constant) else long.lstrip("-").replace("-", "_")
+        found.setdefault(str(name), []).append(stated)
+    changed = {n.attr for n in file.index.of_type(ast.Attribute) if isinstance(n.ctx, ast.Store)}
+    changed |= {
+        str(call.args[1].value)
+        for call in file.index.of_type(ast.Call)
+        if last_name(call.func) == "setattr" and len(call.args) > 1 and isinstance(call.args[1], ast.Constant)
+    }
+    changed |= {
+        k.arg or ""
+        for call in file.index.of_type(ast.Call)
+        if last_name(call.func) == "set_defaults"
+        for k in call.keywords
+    }
+    return {
+        name: values[0]
+        for name, values in found.items()
+        if len(values) == 1 and values[0] is not None and name not in changed
+    }
+
+
+def _runs(file: SourceFile, statement: ast.stmt, holds: Mapping[str, Any]) -> bool | None:
+    """Whether the branches around a statement of a module are taken; None where that is not known."""
+    answer: bool | None = True
+    for ancestor, child in file.index.ancestors(statement):
+        if isinstance(ancestor, FUNCTIONS):
+            return None
+        if isinstance(ancestor, ast.If):
+            truth = _truth(ancestor.test, holds)
+            one = truth if truth is None or child in ancestor.body else not truth
+            if one is False:
+                return False
+            answer = None if one is None else answer
+        elif not isinstance(ancestor, ast.Module):
+            answer = None
+    return answer
+
+
+def _truth(test: ast.expr, holds: Mapping[str, Any]) -> bool | None:
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        inner = _truth(test.operand, holds)
+        return None if inner is None else not inner
+    if isinstance(test, ast.BoolOp):
+        decisive = isinstance(test.op, ast.Or)
+        parts = [_truth(value, holds) for value in test.values]
+        return decisive if decisive in parts else None if None in parts else not decisive
+    if isinstance(test, ast.Attribute) and test.attr in holds:
+        return bool(holds[test.attr])
+    if (
+        isinstance(test, ast.Compare)
+        and len(test.ops) == 1
+        and isinstance(test.left, ast.Attribute)
+        and test.left.attr in holds
+        and isinstance(test.ops[0], (ast.Eq, ast.NotEq))
+        and isinstance(test.comparators[0], ast.Constant)
+    ):
+        same = bool(holds[test.left.attr] == test.comparators[0].value)
+        return same if isinstance(test.ops[0], ast.Eq) else not same
+    return None
