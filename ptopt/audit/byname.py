@@ -131,19 +131,13 @@ class ByName(Reach):
         if isinstance(text, ast.Constant) and isinstance(text.value, str):
             self._import_whole(module, text.value, call)
             return True
-        first = text.values[0] if isinstance(text, ast.JoinedStr) and text.values else None
-        if isinstance(text, ast.BinOp) and isinstance(text.op, ast.Add):
-            first = text.left  # "package." + name
-        if (
-            not isinstance(first, ast.Constant)
-            or not isinstance(first.value, str)
-            or not first.value.endswith(".")
-        ):
+        first = _first_part(text)
+        if not first.endswith("."):
             return False
-        path = self.modules.find(first.value.strip("."), 0, module.path)
+        path = self.modules.find(first.strip("."), 0, module.path)
         if path is not None and not path.endswith("__init__.py"):
             return False
-        named = first.value.replace(".", "/")  # a folder without `__init__.py` is one at the root
+        named = first.replace(".", "/")  # a folder without `__init__.py` is one at the root
         folder = named if path is None else path.removesuffix("__init__.py")
         inside = [p for p in self.modules.files if p.startswith(folder) and "/" not in p[len(folder) :]]
         for other in sorted(inside)[:MOST_IN_PACKAGE]:
@@ -297,6 +291,24 @@ class ByName(Reach):
             for part in ast.walk(argument)
             if isinstance(part, ast.Constant) and isinstance(part.value, str) and part.value
         ]
+
+
+def _first_part(text: ast.expr | None) -> str:
+    """The text before what is put in: "models." of `f"models.{name}"`, `"models." + name`, `"models.{}".format(name)` and
+    `"models.%s" % name`; "" of anything else.
+    """
+    first, mark = text, ""
+    if isinstance(text, ast.JoinedStr) and text.values:
+        first = text.values[0]
+    elif isinstance(text, ast.BinOp) and isinstance(text.op, ast.Add):
+        first = text.left
+    elif isinstance(text, ast.BinOp) and isinstance(text.op, ast.Mod):
+        first, mark = text.left, "%"
+    elif isinstance(text, ast.Call) and isinstance(text.func, ast.Attribute) and text.func.attr == "format":
+        first, mark = text.func.value, "{"
+    if first is text or not isinstance(first, ast.Constant) or not isinstance(first.value, str):
+        return ""
+    return first.value.partition(mark)[0] if mark else first.value
 
 
 def _asks_known(module: Module, holder: ast.expr, site: ast.AST) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ptopt.audit.values import Measure, State
 from tests.audit.conftest import Auditor
 
@@ -210,3 +212,46 @@ def test_targets_that_stand_in_code_are_followed(audited: Auditor) -> None:
     assert str(entry.loop) == "package/loop.py:10" and not entry.limits
     assert rows["channels_last"].state is State.OFF
     assert (rows["workers"].state, rows["compile"].state) == (State.ON, State.OFF)
+
+
+@pytest.mark.parametrize(
+    "name", ['"nets.{}".format(args.net)', '"nets.{net}".format(net=args.net)', '"nets.%s" % args.net']
+)
+def test_networks_of_modules_whose_names_are_filled_in_are_read(audited: Auditor, name: str) -> None:
+    files = {
+        "code/train.py": f"""
+            import argparse
+            import importlib
+
+            import torch
+
+            if __name__ == "__main__":
+                parser = argparse.ArgumentParser()
+                parser.add_argument("--net", type=str)
+                args = parser.parse_args()
+                net = importlib.import_module({name}).Net().cuda()
+                optimizer = torch.optim.Adam(net.parameters())
+                for batch in torch.utils.data.DataLoader(data):
+                    optimizer.zero_grad()
+                    net(batch.to("cuda")).mean().backward()
+                    optimizer.step()
+            """,
+        "code/nets/__init__.py": "",
+        "code/nets/small.py": """
+            from torch import nn
+
+
+            class Net(nn.Module):
+                def __init__(self):
+                    super().__init__()
+                    self.layer = nn.Conv2d(3, 8, 3)
+
+                def forward(self, x):
+                    return self.layer(x)
+            """,
+    }
+    (entry,) = audited(files).entries
+    rows = {measure.key: measure.state for measure in entry.measures}
+    assert rows["channels_last"] is State.OFF
+    assert rows["attention"] is State.NOT_APPLICABLE
+    assert rows["gradient_checkpointing"] is State.OFF
