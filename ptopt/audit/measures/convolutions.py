@@ -140,6 +140,8 @@ def without_products(setup: Setup) -> bool:
     """
     if setup.blind_model or not setup.packages <= _WITHOUT_NETWORKS:
         return False
+    if not setup.calls("Parameter", "Embedding", "EmbeddingBag"):
+        return False  # what is trained was not seen
     if any(module.file.search(_MAY_MULTIPLY) for module in setup.live.read.values()):
         return False
     return not _multiplies(setup)
