@@ -102,7 +102,7 @@ class Conditions(ABC):
                 else parts[-1]
             )
         value = self.of(test, module, depth)
-        if of_environment(text) and not _is_set_in_code(value):
+        if of_environment(text) and not _is_set_in_code(value) and not _is_switch_left_off(value):
             return Value(False, note=value.note or f"`{text[:LONGEST]}`", place=value.place, environment=True)
         return value.mapped(bool)
 
@@ -447,6 +447,11 @@ def of_first_process(text: str) -> bool:
 def _is_set_in_code(value: Value) -> bool:
     """Is it a truth value that the code states, and that no option, machine or launcher changes: `self.use_ddp = False`?"""
     return value.known and isinstance(value.value, bool) and not value.note and not value.environment
+
+
+def _is_switch_left_off(value: Value) -> bool:
+    """Is it an option that no command gives, nothing sets, and that is False by default: `--distributed`?"""
+    return value.known and value.value is False and value.note.startswith("default of `--")
 
 
 def _is_now_and_then(test: ast.expr) -> bool:

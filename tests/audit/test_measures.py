@@ -589,3 +589,18 @@ def test_a_vocoder_of_another_package_has_no_attention_of_transformers(audited: 
     row = measure(audited, "attention", imports.format("third_party.BigVGAN") + code)
     assert row.state is NONE, row.detail
     assert measure(audited, "attention", imports.format("optimum") + code).state is UNKNOWN
+
+
+def test_ddp_behind_a_switch_that_no_command_gives_is_off(audited: Auditor) -> None:
+    option = "parser.add_argument('--distributed', action='store_true')"
+    wrap = (
+        "    if torch.cuda.device_count() == 1:\n        pass\n"
+        "    elif args.distributed:\n        model = nn.parallel.DistributedDataParallel(model)\n"
+        "    else:\n        model = nn.DataParallel(model)"
+    )
+    found = measure(audited, "distributed", script(before=wrap, args=option))
+    assert (found.state, found.detail) == (OFF, "`DataParallel`: one process drives all GPUs")
+    set_by_launcher = wrap.replace(
+        "    if torch", "    args.distributed = int(os.environ['WORLD_SIZE']) > 1\n    if torch", 1
+    )
+    assert measure(audited, "distributed", script(before=set_by_launcher, args=option)).state is ON

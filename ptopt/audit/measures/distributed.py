@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ptopt.audit.arguments import TrainerArguments, lightning_argument
-from ptopt.audit.conditions import LONGEST
+from ptopt.audit.conditions import LONGEST, of_environment
 from ptopt.audit.engines import deepspeed_made
 from ptopt.audit.known import Value
 from ptopt.audit.modules import Module, text_of
@@ -91,9 +91,13 @@ def strategy(setup: Setup) -> Measure:
             detail=said,
             evidence=tuple(dict.fromkeys((row.evidence[0], stated.place, *row.evidence[2:]))),
         )
-    if found and not real:
+    parallel = [c for c in found if c not in real and c.value.truth is not False]
+    if parallel or (found and not real):
         chosen = next((c for c in found if c.value.truth is not False), found[0])
-        if chosen.value.truth is None and _BY_DEFAULT.match(chosen.value.note):
+        asked = chosen.value.truth is None or (
+            chosen.value.truth is False and of_environment(chosen.value.note)
+        )
+        if asked and _BY_DEFAULT.match(chosen.value.note):
             detail = f"one process on one device, {chosen.value.note}"
             return Measure(key, title, State.OFF, detail, (chosen.place,))
         return _one_process(setup, chosen)
