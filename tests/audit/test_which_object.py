@@ -141,3 +141,31 @@ AMP = """
 def test_autocast_of_what_is_only_evaluated(audited: Auditor, old: str, new: str, state: State) -> None:
     found = row(audited, "precision", {"net.py": NET, "train.py": AMP.replace(old, new) if old else AMP})
     assert found.state is state, found
+
+
+JOINED = """
+    import torch
+    from torch.utils.data import DataLoader
+
+    def main():
+        device = torch.device("cuda")
+        net = torch.nn.Linear(64, 64).to(device)
+        optimizer = torch.optim.AdamW(net.parameters())
+        shift = torch.zeros(64)
+        other = torch.ones(64)
+        for step, (query, near, far) in enumerate(DataLoader(Folder())):
+            joined = torch.cat([query, near, far])
+            joined = joined.to(device)
+            optimizer.zero_grad()
+            net(joined).sum().backward()
+            optimizer.step()
+
+    if __name__ == "__main__":
+        main()
+"""
+
+
+def test_parts_of_a_batch_that_are_joined_and_copied(audited: Auditor) -> None:
+    assert row(audited, "non_blocking", {"train.py": JOINED}).state is State.OFF
+    beside = JOINED.replace("[query, near, far]", "[shift, other]")
+    assert row(audited, "non_blocking", {"train.py": beside}).state is State.NOT_APPLICABLE
