@@ -551,7 +551,18 @@ def _of_batch(module: Module, value: ast.expr, container: ast.AST) -> bool:
         if binding.kind == "parameter":
             return bool(re.search(r"batch|data|input|image|img|target|label|sample|^[xy]$", current.id, re.I))
         return binding.kind == "item" or _reads_batch(module, binding.value)
+    if binding.kind == "assign" and (parts := _joined(binding.value)):
+        return any(_of_batch(module, part, container) for part in parts)
     return binding.kind == "assign" and binding.value is not None and _reads_batch(module, binding.value)
+
+
+def _joined(value: ast.expr | None) -> list[ast.expr]:
+    """The parts of `torch.cat([first, second])`, all of them names; [] of other values."""
+    given = value.args[0] if isinstance(value, ast.Call) and value.args else None
+    if not isinstance(value, ast.Call) or text_of(value.func) not in ("torch.cat", "torch.stack"):
+        return []
+    parts = given.elts if isinstance(given, (ast.List, ast.Tuple)) else []
+    return parts if all(isinstance(part, ast.Name) for part in parts) else []
 
 
 def _loops_over_data(loop: ast.AST) -> bool:

@@ -15,7 +15,7 @@ from ptopt.audit.measures.endless import is_endless
 from ptopt.audit.measures.itemstate import changes_between_epochs
 from ptopt.audit.measures.passes import single_pass
 from ptopt.audit.measures.unpinned import Unpinned, unpinned
-from ptopt.audit.modules import Module, text_of
+from ptopt.audit.modules import Module, dotted_name, text_of
 from ptopt.audit.setup import Candidate, Setup
 from ptopt.audit.values import Measure, Place, State
 from ptopt.source.calls import last_name
@@ -297,7 +297,42 @@ def _about(module: Module, call: ast.Call) -> str:
     inner = targets if _TRAIN.search(targets) or _EVAL.search(targets) else f"{targets} {data[:80]}"
     if _TRAIN.search(inner) or _EVAL.search(inner) or function is None:
         return inner
+    if branch := _of_branch(module, call):
+        return f"{inner} {branch}"
     return f"{inner} {'eval' if _SAMPLES.search(function.name) else function.name}"
+
+
+def _of_branch(module: Module, call: ast.Call) -> str:
+    """`if train: return DataLoader(...)`: "train", and "eval" of what runs otherwise; "" where no branch says it."""
+    index = module.file.index
+    for ancestor, child in index.ancestors(call):
+        if isinstance(ancestor, FUNCTIONS):
+            break
+        if isinstance(ancestor, (ast.If, ast.IfExp)) and child is not ancestor.test:
+            inside = child is ancestor.body or (isinstance(ancestor, ast.If) and child in ancestor.body)
+            if (trains := _asks_for_training(ancestor.test)) is not None:
+                return "train" if trains is inside else "eval"
+        body = getattr(ancestor, "body", None)
+        for guard in body[: body.index(child)] if isinstance(body, list) and child in body else ():
+            if (
+                isinstance(guard, ast.If)
+                and _asks_for_training(guard.test)
+                and isinstance(guard.body[-1], ast.Return)
+            ):
+                return "eval"
+    return ""
+
+
+def _asks_for_training(test: ast.expr) -> bool | None:
+    """True of `is_train` and `mode == "train"`, False of `not is_train`; None of other conditions."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        inner = _asks_for_training(test.operand)
+        return None if inner is None else not inner
+    if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], (ast.Eq, ast.NotEq)):
+        side = test.comparators[0]
+        training = isinstance(side, ast.Constant) and side.value in ("train", "training")
+        return isinstance(test.ops[0], ast.Eq) if training else None
+    return True if _IS_TRAINING.search(dotted_name(test)) else None
 
 
 def _argument(setup: Setup, loader: _Loader, name: str, default: Any) -> Value:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ptopt.audit.arguments import TrainerArguments, keyword_value, lightning_argument
+from ptopt.audit.calling import lineage
 from ptopt.audit.engines import half_precision
 from ptopt.audit.known import Value
 from ptopt.audit.measures.breaks import graph_break
@@ -129,6 +130,8 @@ def _autocasts(setup: Setup) -> Iterator[Candidate]:
         if not (
             name.startswith(("torch", "apex")) or name == "autocast" or "amp" in name
         ) or not _in_training(module, call):
+            continue
+        if _of_evaluated(setup, module, call):
             continue
         enabled = setup.keyword(call, "enabled", 0 if "cuda.amp" in name or name == "autocast" else None)
         dtype = _dtype(setup, module, call, 1 if "cuda.amp" not in name else None)
@@ -293,6 +296,33 @@ def _in_training(module: Module, call: ast.Call) -> bool:
         return True
     callers = (module.file.index.function_of(other) for other in module.file.calls.callers(function))
     return any(caller is not None and module.file.context.trains(caller) for caller in callers)
+
+
+def _of_evaluated(setup: Setup, module: Module, call: ast.Call) -> bool:
+    """Does it stand in a class, no network, of which objects are made and kept only where no graph is recorded: a system to test?"""
+    cls = module.file.index.class_of(call)
+    if cls is None or any(
+        getattr(part, "name", "") == "forward"
+        for _, each in lineage(setup.live, module, cls)
+        for part in each.body
+    ):
+        return False
+    sites = setup.live.sites.get(cls)
+    return bool(sites) and all(_stays_without_graph(other, node) for other, node in sites)
+
+
+def _stays_without_graph(module: Module, node: ast.AST) -> bool:
+    """`system = System(network)` under `no_grad`, of a function that does not return it."""
+    made = module.file.index.parent(node)
+    assign = module.file.index.parent(made) if made is not None else None
+    target = assign.targets[0] if isinstance(assign, ast.Assign) and assign.value is made else None
+    function = module.file.index.function_of(node)
+    if not isinstance(target, ast.Name) or function is None or not module.file.context.grad_off(node):
+        return False
+    return not any(
+        isinstance(module.file.index.parent(read), ast.Return)
+        for read in module.file.reads_of(function, target.id)
+    )
 
 
 def _enabled(setup: Setup, module: Module, enabled: ast.expr | None) -> Value | None:

@@ -24,6 +24,7 @@ _EVAL_NAME = re.compile(
 _LOGGER = re.compile(r"^(?!Dummy)\w+Logger$")
 _OF_LIGHTNING = re.compile(r"^(pytorch_)?lightning\.(\w+\.)*loggers\.")
 _TF_WRITER = re.compile(r"tensorflow\.(\w+\.)*summary\.\w+$")
+_TORCH_WRITER = re.compile(r"(torch|tensorboardX)\b.*\bSummaryWriter$")
 _OF_TENSORBOARD = frozenset({"tensorboard_logger", "tensorboardX", "tensorboard"})
 _MONITORS = {
     "wandb": "Weights & Biases", "tensorboard": "TensorBoard", "tensorboardX": "TensorBoard", "tensorboard_logger": "TensorBoard",
@@ -500,7 +501,7 @@ def _places_of_imported(setup: Setup, names: list[str]) -> list[Place]:
 def _uses_of_monitors(setup: Setup) -> dict[str, list[Candidate]]:
     """Tracker -> the places where it is started; none where it is only imported."""
     uses: dict[str, list[Candidate]] = {_MONITORS[p]: [] for p in sorted(setup.packages) if p in _MONITORS}
-    for module, call in setup.calls("SummaryWriter"):
+    for module, call in [*setup.calls("SummaryWriter"), *_writers_of_repository(setup)]:
         uses.setdefault("TensorBoard", []).append(setup.site(module, call, "TensorBoard"))
     for module, call in setup.calls("FileWriter", "create_file_writer"):  # of TensorFlow 1 and 2
         if _TF_WRITER.match(setup.qualified(module, call.func)):
@@ -521,6 +522,17 @@ def _uses_of_monitors(setup: Setup) -> dict[str, list[Candidate]]:
         if (name == "TensorBoard" and not _is_used(setup)) or not _is_imported(setup, name):
             del uses[name]
     return uses
+
+
+def _writers_of_repository(setup: Setup) -> Iterator[tuple[Module, ast.Call]]:
+    """`Writer(folder)` of `class Writer(SummaryWriter)`, in the repository"""
+    for cls, module in setup.live.classes.items():
+        bases = [(m, base) for m, each in lineage(setup.live, module, cls) for base in each.bases]
+        if any(_TORCH_WRITER.match(setup.qualified(m, base)) for m, base in bases):
+            for other, node in setup.live.sites.get(cls):
+                made = other.file.index.parent(node)
+                if isinstance(made, ast.Call) and made.func is node:
+                    yield other, made
 
 
 def _package(setup: Setup, module: Module, call: ast.Call) -> str:
