@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from ptopt.audit.absent import absent
 from ptopt.audit.configured import Configured
 from ptopt.audit.evaluate import Evaluator
+from ptopt.audit.foreign import FOREIGN, hands_over_network
 from ptopt.audit.known import CALLS_DIFFER, UNFOUND, Value
 from ptopt.audit.launchers import started_script
 from ptopt.audit.launches import Launch
@@ -336,6 +337,10 @@ class Setup:
             return f"the script given as `{self.started_script}` decides"
         if self.framework not in READ:
             return f"{self.framework} runs the training, and is not read"
+        return self._unread
+
+    @cached_property
+    def _unread(self) -> str:
         if self.live.truncated:
             return "the script imports more modules than are read"
         lost = [path for path in self.live.modules.unread if path in self.wanted]
@@ -360,8 +365,17 @@ class Setup:
     @cached_property
     def blind_model(self) -> str:
         """Why something about the network may be set where nobody looked."""
-        if self.blind:
-            return self.blind
+        return self.blind or self._blind_code
+
+    @cached_property
+    def blind_network(self) -> str:
+        """The same of what no framework changes of a network that it is handed: its attention, what it keeps for the backward pass."""
+        if self.framework in FOREIGN and hands_over_network(self.live, self.framework):
+            return self.started_script or self._unread or self.missing or self._blind_code
+        return self.blind_model
+
+    @cached_property
+    def _blind_code(self) -> str:
         if self.live.dynamic:
             module, node = self.live.dynamic[0]
             return f"classes are found by name at {self.place(module, node)}"

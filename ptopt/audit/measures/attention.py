@@ -112,15 +112,16 @@ def _attention(setup: Setup) -> Measure:
             "transformers chooses: SDPA where the model and the version have it",
             where,
         )
-    if setup.blind and not pretrained:
+    blind = setup.blind_network
+    if blind and setup.blind and not pretrained:
         return Measure(key, title, State.UNKNOWN, f"no attention seen{setup.seen_where}; {setup.blind}")
     by_layer = _by_layer(setup)
     if by_layer is not None and not pretrained:
         return by_layer
     if library:
         return Measure(key, title, State.UNKNOWN, library[0].detail, (library[0].place,))
-    if setup.blind_model:
-        return Measure(key, title, State.UNKNOWN, f"no attention seen{setup.seen_where}; {setup.blind_model}")
+    if blind:
+        return Measure(key, title, State.UNKNOWN, f"no attention seen{setup.seen_where}; {blind}")
     return setup.not_applicable(key, title, f"no attention {setup.where_trained}")
 
 

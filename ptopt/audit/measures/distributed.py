@@ -10,6 +10,7 @@ from dataclasses import replace
 from ptopt.audit.arguments import TrainerArguments, lightning_argument
 from ptopt.audit.conditions import LONGEST, of_environment
 from ptopt.audit.engines import deepspeed_made
+from ptopt.audit.foreign import FOREIGN
 from ptopt.audit.known import Value
 from ptopt.audit.modules import Module, text_of
 from ptopt.audit.setup import Candidate, Setup
@@ -35,6 +36,9 @@ _LISTED = 4  # commands
 _BY_LAUNCHER = " when several processes are started"  # how a row ends that the launcher decides
 _BY_DEFAULT = re.compile(r"default of `--?\w*(multi|parallel|distributed)")
 _REDUCES = re.compile(r"^(all_?reduce\w*|(average|sync|reduce)_gradients)$")
+_SEVERAL = re.compile(
+    r"^(?!is_|get_)\w*(distrib(uted|_|$)|parallel|ddp)", re.I
+)  # how a framework is asked for it
 _GRADIENTS = re.compile(r"\.grad\b|\bgrads?\b|gradient")
 
 
@@ -104,6 +108,13 @@ def strategy(setup: Setup) -> Measure:
     by_hand = [] if found else list(_averaged_by_hand(setup))
     if by_hand:
         return setup.decide(key, title, by_hand, "", launcher=True)
+    if setup.framework in FOREIGN and not found:
+        asked = [site for site in setup.named(_SEVERAL) if setup.runs(*site).truth is not False]
+        if asked:
+            detail = f"`{text_of(asked[0][1].func)[:60]}` decides"
+            return Measure(key, title, State.UNKNOWN, detail, (setup.place(*asked[0]),))
+        if alone := _started_alone(setup):
+            return Measure(key, title, State.OFF, _of_commands(alone), alone)
     return setup.decide(key, title, found, "one process on one device", blind=setup.blind)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from ptopt.audit.arguments import TrainerArguments, lightning_argument
 from ptopt.audit.calling import callers, holds_of_all_calls, lineage
+from ptopt.audit.foreign import calls_of
 from ptopt.audit.known import Value, agreed
 from ptopt.audit.measures.endless import is_endless
 from ptopt.audit.measures.itemstate import changes_between_epochs
@@ -382,9 +383,23 @@ def _setting(setup: Setup, name: str, default: Any) -> list[Value]:
     """The setting of each training loader; [] where there is no loader."""
     if setup.framework in ("transformers", "TRL"):
         return [TrainerArguments(setup).of(_TRAINER_NAMES[name])]
-    return [_argument(setup, loader, name, default) for loader in _loaders(setup)] or _configured(
-        setup, name, default
-    )
+    found = [_argument(setup, loader, name, default) for loader in _loaders(setup)]
+    return found or _configured(setup, name, default) or _given_to_framework(setup, name)
+
+
+def _given_to_framework(setup: Setup, name: str) -> list[Value]:
+    """What calls of a framework that is not read state for the training loader that it makes; its defaults are not known."""
+    stated = [
+        (setup.value(module, given), setup.place(module, call), _about(module, call))
+        for module, call, _ in calls_of(setup.live, setup.framework)
+        if (given := _in_training(setup.keyword(call, name))) is not None
+        and setup.runs(module, call).truth is not False
+    ]
+    return [
+        replace(value, place=value.place or place)
+        for value, place, about in stated
+        if _TRAIN.search(about) or not _EVAL.search(about)
+    ]
 
 
 def _configured(setup: Setup, name: str, default: Any) -> list[Value]:

@@ -32,7 +32,7 @@ def checkpointing(setup: Setup) -> Measure:
         note = f" ({value.note})" if value.note else ""
         state = State.ON if value.value else State.OFF
         return Measure(key, title, state, f"`{name}` is {value.value}{note}", places)
-    return setup.decide(key, title, found, "activations are kept", blind=setup.blind_model)
+    return setup.decide(key, title, found, "activations are kept", blind=setup.blind_network)
 
 
 def _checkpoints(setup: Setup) -> Iterator[Candidate]:

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from ptopt.audit.arguments import TrainerArguments
 from ptopt.audit.calling import callers, holds_of_all_calls, lineage
+from ptopt.audit.foreign import calls_of
 from ptopt.audit.live import Live
 from ptopt.audit.modules import Module, qualified, text_of
 from ptopt.audit.setup import Candidate, Setup
@@ -31,6 +32,10 @@ _MONITORS = {
     "mlflow": "MLflow", "neptune": "Neptune", "comet_ml": "Comet", "aim": "Aim", "swanlab": "SwanLab", "clearml": "ClearML",
     "visdom": "Visdom",
 }  # fmt: skip
+# Classes of frameworks that are not read: `reporters.TensorboardReporter`, `WandBLogger`, `TensorBoard`.
+_OF_FRAMEWORKS = re.compile(
+    r"\.(?P<tracker>tensorboard|wandb|mlflow|neptune|comet|clearml|visdom)(Reporter|Logger|Callback)?$", re.I
+)
 _FORWARD = re.compile(
     r"(^|\.)(\w*model|net|network|generator|module|encoder|policy|unet|backbone|classifier)\w*"
     r"(\.module)?(\.(forward(_\w+)?|infer|generate|sample|predict|(en|de)code(_\w+)?|loss))?\(",
@@ -512,6 +517,11 @@ def _uses_of_monitors(setup: Setup) -> dict[str, list[Candidate]]:
         root = _package(setup, module, call)
         if root in _MONITORS:
             uses.setdefault(_MONITORS[root], []).append(setup.site(module, call, _MONITORS[root]))
+    for module, call, name in calls_of(setup.live, setup.framework):
+        if named := _OF_FRAMEWORKS.search(name):
+            package = named["tracker"].lower()
+            tracker = _MONITORS["comet_ml" if package == "comet" else package]
+            uses.setdefault(tracker, []).append(setup.site(module, call, tracker))
     for module in setup.live.read.values():
         for plain in module.file.index.of_type(ast.Import):
             name = _MONITORS.get(plain.names[0].name.partition(".")[0], "")

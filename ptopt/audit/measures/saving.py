@@ -7,6 +7,7 @@ import re
 
 from ptopt.audit.arguments import TrainerArguments
 from ptopt.audit.calling import callers, lineage
+from ptopt.audit.foreign import calls_of
 from ptopt.audit.frequency import Frequencies, Frequency
 from ptopt.audit.modules import Module, text_of
 from ptopt.audit.setup import Setup
@@ -34,6 +35,9 @@ _OF_NETWORK = re.compile(
     re.I,
 )
 _NO_STATE = re.compile(r"metric|result|loss|score|reward|history|feature|predict|cache", re.I)
+_SAVERS = re.compile(
+    r"\.(WeightSave|SaveModelCallback|(Model|TrainEnd)?Checkpoint)$"
+)  # of frameworks that are not read
 _ASYNC = re.compile(r"^(async_save|AsyncCheckpointer|AsyncCheckpointIO)$")
 
 
@@ -85,6 +89,13 @@ def saving(setup: Setup) -> Measure:
         return Measure(key, title, State.ON, f"{'; '.join(ways)}, synchronous".removeprefix(", "), places)
     if every:
         return setup.decide(key, title, [setup.site(m, c, "saving") for m, c in every[:4]], "")
+    by_framework = [
+        setup.site(module, call, f"`{name.rpartition('.')[2]}` of {setup.framework}")
+        for module, call, name in calls_of(setup.live, setup.framework)
+        if _SAVERS.search(name)
+    ]
+    if by_framework:
+        return setup.decide(key, title, by_framework, "", blind=setup.blind)
     if setup.blind:
         return Measure(key, title, State.UNKNOWN, f"not seen; {setup.blind}")
     return Measure(key, title, State.OFF, NOTHING_SAVED, setup.where())
