@@ -248,7 +248,7 @@ def test_texts_that_are_no_configurations_are_not_read(audited: Auditor) -> None
     other = OF_LINES["options.py"].replace("configargparse", "argparse")
     found = rows(audited, {**OF_LINES, "options.py": other})
     assert found["saving"].detail == "every 10000 steps (default of `--i_weights`), synchronous"
-    assert found["distributed"].detail == "DDP when several processes are started"
+    assert found["distributed"].detail == "DDP: off, default of `--distributed`"
     prose = "These are the settings that we used.\nThey are described in the paper.\nworkers = 4\n"
     assert "is 8" in rows(audited, {**OF_LINES, "configs/all.txt": prose})["workers"].detail
 

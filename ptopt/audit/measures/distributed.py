@@ -109,10 +109,10 @@ def strategy(setup: Setup) -> Measure:
     if by_hand:
         return setup.decide(key, title, by_hand, "", launcher=True)
     if setup.framework in FOREIGN and not found:
-        asked = [site for site in setup.named(_SEVERAL) if setup.runs(*site).truth is not False]
-        if asked:
-            detail = f"`{text_of(asked[0][1].func)[:60]}` decides"
-            return Measure(key, title, State.UNKNOWN, detail, (setup.place(*asked[0]),))
+        starts = [site for site in setup.named(_SEVERAL) if setup.runs(*site).truth is not False]
+        if starts:
+            detail = f"`{text_of(starts[0][1].func)[:60]}` decides"
+            return Measure(key, title, State.UNKNOWN, detail, (setup.place(*starts[0]),))
         if alone := _started_alone(setup):
             return Measure(key, title, State.OFF, _of_commands(alone), alone)
     return setup.decide(key, title, found, "one process on one device", blind=setup.blind)
