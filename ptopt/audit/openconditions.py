@@ -57,16 +57,20 @@ def _decides_precision(entry: EntryPoint) -> bool:
     )
 
 
+def _says(entry: EntryPoint, key: str, part: str) -> bool:
+    """Does the detail of a row hold these words?"""
+    row = measure_of(entry, key)
+    return row is not None and part in row.detail
+
+
 def breaks_its_graph(entry: EntryPoint) -> bool:
     """Is a value of a tensor read in the network, so that it cannot be compiled as one graph?"""
-    row = measure_of(entry, "compile")
-    return row is not None and BREAKS in row.detail
+    return _says(entry, "compile", BREAKS)
 
 
 def has_varying_shapes(entry: EntryPoint) -> bool:
     """Does the network cut its tensors at what it reads of them?"""
-    row = measure_of(entry, "compile")
-    return row is not None and VARY in row.detail
+    return _says(entry, "compile", VARY)
 
 
 def is_half_in_parts(entry: EntryPoint) -> bool:
@@ -119,26 +123,21 @@ def _varies_in_trainer(entry: EntryPoint) -> bool:
 
 
 OF_CLASS = "Give the class that the pinning does not reach a method `pin_memory`, which returns it with its tensors pinned."
-
-
 OF_ARRAYS = "Return tensors from the function that collates (`torch.from_numpy`): the loader pins those, and no arrays of NumPy."
 
 
 def has_arrays(entry: EntryPoint) -> bool:
     """Does the loader pin, and give arrays of NumPy, which stay as they are?"""
-    row = measure_of(entry, "pin_memory")
-    return row is not None and LEFT_AS_ARRAYS in row.detail
+    return _says(entry, "pin_memory", LEFT_AS_ARRAYS)
 
 
 def has_unpinned_class(entry: EntryPoint) -> bool:
     """Does the loader pin, and give what its pinning does not reach?"""
-    row = measure_of(entry, "pin_memory")
-    return row is not None and NOT_REACHED in row.detail
+    return _says(entry, "pin_memory", NOT_REACHED)
 
 
 def _casts_first(entry: EntryPoint) -> bool:
-    row = measure_of(entry, "non_blocking")
-    return row is not None and CAST_FIRST in row.detail
+    return _says(entry, "non_blocking", CAST_FIRST)
 
 
 def _has_threads(entry: EntryPoint) -> bool:

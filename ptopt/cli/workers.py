@@ -39,7 +39,6 @@ T = TypeVar("T")
 MANY = 200  # files from which on it is worth the start of processes
 _TOGETHER = 40  # files that a process takes at once: those of a folder have much in common
 _MOST = 8  # processes
-_LATER = 5  # what is added to the niceness
 _JOBS = "PTOPT_JOBS"
 _CONTEXT = multiprocessing.get_context("fork") if sys.platform == "linux" else multiprocessing.get_context()
 
@@ -76,8 +75,6 @@ def aside(work: Callable[[], T], files: int) -> Callable[[], T]:
     with _uninterrupted():
         process.start()
     sender.close()
-    global _behind
-    _behind = True
 
     @functools.cache
     def wait() -> T:
@@ -148,7 +145,6 @@ def _ended() -> click.ClickException:
 # -- in the processes ----------------------------------------------------------------------------------------
 
 _work: Callable[..., Any] | None = None
-_behind = False  # something longer runs aside: it goes first where there are fewer cores than processes
 
 
 def _pool(count: int, work: Callable[..., Any]) -> ProcessPoolExecutor:
@@ -160,8 +156,6 @@ def _begin(work: Callable[..., Any]) -> None:
     global _work
     _work = work
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the command itself ends them
-    if _behind:
-        os.nice(_LATER)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 

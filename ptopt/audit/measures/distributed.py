@@ -130,8 +130,8 @@ def _stated(setup: Setup, place: Place) -> Value | None:
                 if not isinstance(ancestor.test, ast.Attribute):
                     return None
                 value = setup.value(module, ancestor.test)
-                told = value.known and value.value is True and value.note and not value.environment
-                return value if told and not value.note.startswith("default of") else None
+                is_on = value.known and value.value is True and value.note and not value.environment
+                return value if is_on and not value.note.startswith("default of") else None
     return None
 
 
