@@ -7,12 +7,11 @@ import re
 from ptopt.configs.reading import decoded
 from ptopt.configs.values import Document, Entry, Mapping, Plain, Scalar
 
-_LINE = re.compile(
-    r"^[ \t]*(?:--)?(?P<key>[A-Za-z][\w-]*)[ \t]*=[ \t]*(?P<value>[^\n#;]*?)[ \t]*(?:[#;].*)?$", re.M
-)
+_LINE = re.compile(r"^[ \t]*(?:--)?(?P<key>[A-Za-z][\w-]*)[ \t]*=[ \t]*(?P<value>[^\n#;]*)(?:[#;].*)?$", re.M)
 _OTHER = re.compile(r"^[ \t]*(?:[#;].*|\[.*\][ \t]*)?$|^-+$")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$", re.I)
 _WORDS: dict[str, Plain] = {"true": True, "false": False, "none": None}
+_LONGEST = 30  # characters of a number
 _MOST_OTHERS = 0.2  # of the lines: a text that people read has more
 
 
@@ -29,9 +28,10 @@ def read_lines(data: bytes) -> Document | None:
     entries = tuple(
         Entry(
             Scalar(match.start("key"), match.end("key"), match["key"], match["key"].replace("-", "_")),
-            Scalar(match.start("value"), match.end("value"), _plain(match["value"]), match["value"]),
+            Scalar(match.start("value"), match.start("value") + len(value), _plain(value), value),
         )
         for match in found
+        for value in (match["value"].rstrip(" \t\r"),)
     )
     root = Mapping(0, len(text), entries, len(entries) + 1)
     return Document("lines", text, (root,))
@@ -42,6 +42,6 @@ def _plain(text: str) -> Plain:
         return text[1:-1]
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]
-    if _NUMBER.match(text):
+    if len(text) <= _LONGEST and _NUMBER.match(text):
         return int(text) if text.lstrip("+-").isdigit() else float(text)
     return text

@@ -114,7 +114,7 @@ Node: TypeAlias = Scalar | Sequence | Mapping
 class Document:
     """A file that was read: `roots` are its documents, of which only YAML has more than one."""
 
-    format: str  # "yaml" | "json" | "toml"
+    format: str  # "yaml" | "json" | "toml" | "lines"
     text: str  # without a byte order mark
     roots: tuple[Node, ...]
 

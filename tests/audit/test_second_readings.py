@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ptopt.audit.values import State
+from ptopt.configs.lines import read_lines
 from ptopt.project.facts import read_facts
 from tests.audit.conftest import Auditor
 from tests.audit.test_pins import TRAIN, rows
@@ -322,3 +323,10 @@ def test_an_optimizer_without_a_fused_update_that_a_table_holds(audited: Auditor
     )
     row = rows(audited, {"train.py": script})["fused_optimizer"]
     assert (row.state, row.detail) == (NOT_APPLICABLE, "`RMSprop` of torch has no fused update")
+
+
+@pytest.mark.parametrize("value", ["9" * 5000, " " * 60_000 + "x", " \t" * 30_000 + "# end"])
+def test_lines_of_hostile_length_are_read(value: str) -> None:
+    document = read_lines(f"workers = 4\nname = {value}\n".encode())
+    assert document is not None and document.root is not None
+    assert next(entry.value.start for entry in document.root.entries) == 10
