@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ptopt.source.calls import last_name
@@ -13,15 +13,20 @@ from ptopt.source.index import FUNCTIONS
 _FLAGS = {"store_true": False, "store_false": True}
 
 
-def by_default(file: SourceFile, imports: Sequence[ast.stmt]) -> int:
-    """Which of them: the first, unless the options of the file say that it does not run and that another one does."""
-    holds: Mapping[str, Any] = _options(file)
-    answers = [_runs(file, statement, holds) for statement in imports]
+Options = Callable[[str], Any]  # the default of an option by its name; None where it is not known
+
+
+def by_default(file: SourceFile, imports: Sequence[ast.stmt], elsewhere: Options = lambda name: None) -> int:
+    """Which of them: the first, unless options say that it does not run and that another one does. `elsewhere`: those of other files."""
+    own = defaults_of(file)
+    answers = [
+        _runs(file, each, lambda name: own[name] if name in own else elsewhere(name)) for each in imports
+    ]
     return answers.index(True) if answers[0] is False and True in answers else 0
 
 
-def _options(file: SourceFile) -> dict[str, Any]:
-    """The defaults of the parsers of the file; not of options that it sets elsewhere, that are given twice or have no default."""
+def defaults_of(file: SourceFile) -> Mapping[str, Any]:
+    """The defaults of the parsers of the file: None of options that it sets elsewhere, that are given twice or have no default."""
     found: dict[str, list[Any]] = {}
     for call in file.index.of_type(ast.Call):
         flags = [a.value for a in call.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
@@ -48,18 +53,17 @@ def _options(file: SourceFile) -> dict[str, Any]:
         for k in call.keywords
     }
     return {
-        name: values[0]
+        name: values[0] if len(values) == 1 and name not in changed else None
         for name, values in found.items()
-        if len(values) == 1 and values[0] is not None and name not in changed
     }
 
 
-def _runs(file: SourceFile, statement: ast.stmt, holds: Mapping[str, Any]) -> bool | None:
-    """Whether the branches around a statement of a module are taken; None where that is not known."""
+def _runs(file: SourceFile, statement: ast.stmt, holds: Options) -> bool | None:
+    """Whether the branches around a statement of a module or function are taken; None where that is not known."""
     answer: bool | None = True
     for ancestor, child in file.index.ancestors(statement):
         if isinstance(ancestor, FUNCTIONS):
-            return None
+            return answer
         if isinstance(ancestor, ast.If):
             truth = _truth(ancestor.test, holds)
             one = truth if truth is None or child in ancestor.body else not truth
@@ -71,7 +75,7 @@ def _runs(file: SourceFile, statement: ast.stmt, holds: Mapping[str, Any]) -> bo
     return answer
 
 
-def _truth(test: ast.expr, holds: Mapping[str, Any]) -> bool | None:
+def _truth(test: ast.expr, holds: Options) -> bool | None:
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         inner = _truth(test.operand, holds)
         return None if inner is None else not inner
@@ -79,16 +83,17 @@ def _truth(test: ast.expr, holds: Mapping[str, Any]) -> bool | None:
         decisive = isinstance(test.op, ast.Or)
         parts = [_truth(value, holds) for value in test.values]
         return decisive if decisive in parts else None if None in parts else not decisive
-    if isinstance(test, ast.Attribute) and test.attr in holds:
-        return bool(holds[test.attr])
+    if isinstance(test, ast.Attribute):
+        held = holds(test.attr)
+        return None if held is None else bool(held)
     if (
         isinstance(test, ast.Compare)
         and len(test.ops) == 1
         and isinstance(test.left, ast.Attribute)
-        and test.left.attr in holds
         and isinstance(test.ops[0], (ast.Eq, ast.NotEq))
         and isinstance(test.comparators[0], ast.Constant)
     ):
-        same = bool(holds[test.left.attr] == test.comparators[0].value)
-        return same if isinstance(test.ops[0], ast.Eq) else not same
+        held = holds(test.left.attr)
+        same = None if held is None else bool(held == test.comparators[0].value)
+        return same if same is None or isinstance(test.ops[0], ast.Eq) else not same
     return None

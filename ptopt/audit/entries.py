@@ -54,6 +54,7 @@ _MOST_LOOPS = 12  # backward calls that are looked at
 _TRAINER = re.compile(r"Trainer\w*$")
 _LIGHTNING = frozenset({"lightning", "pytorch_lightning", "lightning_fabric"})
 _BACKWARD = frozenset({"backward", "manual_backward"})
+_FITS = frozenset({"fit", "LightningCLI"})
 _NO_GRAPH = frozenset({"no_grad", "inference_mode"})
 _STEPS = frozenset({"step", "optimizer_step", "run_backward"})
 _SCALERS = frozenset(f"{of}{line}scaler" for of in ("", "loss", "grad", "amp") for line in ("", "_"))
@@ -231,8 +232,15 @@ def _reached_starts(live: Live) -> list[Start]:
     return [
         (framework, module, call)
         for framework, module, call in _starts(live, live.packages())
-        if not _infers(module, call) and _is_reached(live, module.file.index.function_of(call), module, set())
+        if not _infers(module, call)
+        and not _waits_for_a_trainer(live, call)
+        and _is_reached(live, module.file.index.function_of(call), module, set())
     ]
+
+
+def _waits_for_a_trainer(live: Live, call: ast.Call) -> bool:
+    """`self.manual_backward(loss)` where nothing fits the module: the script makes one, and Lightning trains it elsewhere."""
+    return last_name(call.func) == "manual_backward" and not any(live.calls_of(_FITS))
 
 
 def lone_step(live: Live, evaluator: Evaluator) -> tuple[Module, ast.Call] | None:

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import PurePosixPath
 from typing import Any, TypeVar
 
-from ptopt.audit.eitherway import by_default
+from ptopt.audit.eitherway import Options, by_default, defaults_of
 from ptopt.audit.oldpython import parse_old
 from ptopt.project.facts import NO_FACTS, ProjectFacts
 from ptopt.project.pins import Pin
@@ -29,10 +29,13 @@ _MOST_HOPS = 8  # re-exports through `__init__.py`
 class Module:
     """A parsed file: its definitions by name, and what each import binds."""
 
-    def __init__(self, file: SourceFile, bound: Pin | None = None) -> None:
-        """`bound`: of a file that no current Python reads, the newest torch that it may run with."""
+    def __init__(
+        self, file: SourceFile, bound: Pin | None = None, options: Options = lambda name: None
+    ) -> None:
+        """`bound`: of a file that no current Python reads, the newest torch that it may run with. `options`: of other files."""
         self.file = file
         self.bound = bound
+        self._options = options
         self._answers: dict[tuple[object, ast.AST], Any] = {}
         self.definitions: dict[str, Definition] = {}
         for statement in _statements(file.tree.body):
@@ -78,7 +81,9 @@ class Module:
     def _one_of(self, ways: list[tuple[ast.stmt, tuple[int, str, str]]]) -> tuple[int, str, str]:
         """The first import of a name, unless the options of the script take another one by default."""
         differ = len({means for _, means in ways}) > 1
-        return ways[by_default(self.file, [statement for statement, _ in ways]) if differ else 0][1]
+        if not differ:
+            return ways[0][1]
+        return ways[by_default(self.file, [statement for statement, _ in ways], self._options)][1]
 
     @cached_property
     def stars(self) -> list[tuple[int, str]]:
@@ -149,6 +154,7 @@ class Modules:
         self.unread: dict[str, str] = {}  # path -> why
         self._parsed: dict[str, Module | None] = {}
         self._computed: dict[Callable[[Modules], Any], Any] = {}
+        self._defaults: dict[str, Any] = {}  # of options
         self._by_tail: dict[str, list[str]] = {}
         self._found: dict[tuple[str, int, str], str | None] = {}
         self._resolved: dict[tuple[str, str], tuple[Module, Definition | None] | None] = {}
@@ -181,10 +187,19 @@ class Modules:
             return None
         try:
             parsed, bound = parse_old(path, data)
-            return Module(SourceFile(path, parsed, self.facts), bound)
+            return Module(SourceFile(path, parsed, self.facts), bound, self._default_of_option)
         except ParseError as error:
             self.unread[path] = str(error)
             return None
+
+    def _default_of_option(self, name: str) -> Any:
+        """The default of an option of the repository; None where no parser has it, or several do."""
+        if name not in self._defaults:
+            flags = {f'"--{name}"'.encode(), f"'--{name}'".encode()}
+            declaring = [path for path, data in self.files.items() if any(flag in data for flag in flags)]
+            module = self.parse(declaring[0]) if len(declaring) == 1 else None
+            self._defaults[name] = None if module is None else defaults_of(module.file).get(name)
+        return self._defaults[name]
 
     def find(self, name: str, level: int, importer: str) -> str | None:
         """The file of the module `name` that `importer` imports; None when it is of another package."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from ptopt.audit.calling import callers, partials, passes_its_own
@@ -17,6 +17,9 @@ from ptopt.audit.options import Option, Options
 from ptopt.audit.optionvalues import OF_LIBRARY, OptionValues
 from ptopt.source.calls import last_name
 from ptopt.source.index import FUNCTIONS, FunctionNode
+
+
+_READS_FILES = frozenset({"load", "safe_load", "full_load", "fromfile"})
 
 
 class Parameters(OptionValues):
@@ -42,11 +45,23 @@ class Parameters(OptionValues):
             self._open.discard(key)
         return self._parameters[key]
 
-    def _passed(self, function: FunctionNode, name: str, module: Module, depth: int, default: Value) -> Value:
+    def of_calls(
+        self, function: FunctionNode, name: str, module: Module, counts: Callable[[Module, ast.Call], bool]
+    ) -> Value:
+        """What those calls of the function that count give a parameter; its default where none does."""
+        default = self._default(function, name, module, 0)
+        return self._passed(function, name, module, 0, default, counts)
+
+    def _passed(
+        self, function: FunctionNode, name: str, module: Module, depth: int, default: Value,
+        counts: Callable[[Module, ast.Call], bool] = lambda module, call: True,
+    ) -> Value:  # fmt: skip
         values: list[Value] = []
         handed: list[tuple[ast.expr, Module]] = []  # by parts of the same name, which say nothing new
         position = position_of(function, name)
         for other, call, shift in callers(self.live, function, module):
+            if not counts(other, call):
+                continue
             given = {k.arg: k.value for k in call.keywords}
             at = None if position is None else position - shift
             stated = given.get(name)
@@ -65,7 +80,10 @@ class Parameters(OptionValues):
                 )
             elif None in given:
                 passed = self._unpacked(name, given[None], other, call, depth)
-                values.append(default if default.known and passed.note.startswith(OF_LIBRARY) else passed)
+                absent = passed.note.startswith(OF_LIBRARY) or (
+                    not (passed.known or passed.choices) and self._is_in_no_file(name, given[None], other)
+                )
+                values.append(default if default.known and absent else passed)
             else:
                 values.append(default)
         values = values or [self.of(expr, other, depth) for expr, other in handed]
@@ -90,6 +108,14 @@ class Parameters(OptionValues):
         found = self._option(name, held, module, depth)
         place = self.place(module, call)
         return found if found.known or found.choices else Value(False, note=f"`**` at {place}", place=place)
+
+    def _is_in_no_file(self, name: str, held: ast.expr, module: Module) -> bool:
+        """`config = OmegaConf.load(path); main(**config)`: has none of the configurations near the script the key?"""
+        binding = module.file.bindings.last_before(held) if isinstance(held, ast.Name) else None
+        made = binding.value if binding is not None and binding.kind == "assign" else None
+        if not isinstance(made, ast.Call) or last_name(made.func) not in _READS_FILES or self._configured is None:
+            return False
+        return bool(self._configured.near()) and not self._configured.of((name,))
 
     def _default(self, function: FunctionNode, name: str, module: Module, depth: int) -> Value:
         default = default_of(function, name)

@@ -9,10 +9,13 @@ from ptopt.pathkind import is_dockerfile, is_readme
 from ptopt.project.pins import Pin
 from ptopt.project.stated import MOST_BYTES
 
+PYTHON_2 = 0
+"""Stands for Python 2.7 where a minor version of Python 3 is asked for."""
+
 # Minor version of Python -> the last release with wheels for it, or whose metadata admits it:
 # `pip index versions torch --python-version 3.8 --only-binary=:all:`, and the files of torch 1.10.2 for 3.6.
 NEWEST: Mapping[str, Mapping[int, str]] = {
-    "torch": {6: "1.10.2", 7: "1.13.1", 8: "2.4.1", 9: "2.8.0"},
+    "torch": {PYTHON_2: "1.4.0", 6: "1.10.2", 7: "1.13.1", 8: "2.4.1", 9: "2.8.0"},
     "transformers": {6: "4.18.0", 7: "4.30.2", 8: "4.46.3", 9: "4.57.6"},
 }
 FOLDERS = (
@@ -43,6 +46,8 @@ _COMMAND = re.compile(
     re.M,
 )
 _LISTED = re.compile(rf"(?:^\W{{0,8}}|\b(?:install|with|on|and|using|under)\s+|,\s*)\**python\**\W{{0,4}}?(?:version\W{{0,2}})?={{0,2}}\s*{_MINOR}(?P<after>[^\n]{{0,24}})", re.I | re.M)  # fmt: skip
+_LISTED_2 = re.compile(r"^\W{0,8}\**python\**\W{0,4}?(?:version\W{0,2})?={0,2}\s*2\.7(?!\w)", re.I | re.M)
+_NAMES_3 = re.compile(r"python\**\W{0,6}(?:version\W{0,2})?3\.|2\.7\W{0,6}(?:\w+\W){0,2}\W{0,3}3\.", re.I)
 _OPEN = re.compile(
     r"^\W{0,3}(\+|x\b|or\b|and (above|later|higher|newer|up)|above|later|higher|newer|[-~–/,]\s*3\.|to\b|and 3)", re.I
 )  # fmt: skip
@@ -53,6 +58,7 @@ _TESTED = re.compile(
     re.I,
 )
 _TORCH = re.compile(r"\bpy?torch\W{0,6}(?:version\W{0,2}|v)?(\d+)\.(\d+)", re.I)
+_NO_TORCH_YET = (3, 0)  # "branch `pytorch4.1`"
 _STARTED = re.compile(rf"python{_MINOR}\s")
 
 
@@ -85,8 +91,17 @@ def asked(files: Mapping[str, bytes], paths: Iterable[str]) -> tuple[int, Pin] |
             listed = [match for match in _LISTED.finditer(text) if not _is_tested(match, text)]
             if not _AT_LEAST.search(text) and not any(_OPEN.search(match["after"]) for match in listed):
                 pins = [_pin(match, path, text) for match in listed]
+                pins += [] if _NAMES_3.search(text) else _listed_2(path, text)
                 named += [found for found in pins if not _speaks_of_newer(text, found[0])]
     return max(made or named, key=lambda found: found[0], default=None)
+
+
+def _listed_2(path: str, text: str) -> list[tuple[int, Pin]]:
+    """Python 2.7, as a line of a README lists it."""
+    return [
+        (PYTHON_2, Pin("python", "python=2.7", True, path, text.count("\n", 0, match.end()) + 1))
+        for match in _LISTED_2.finditer(text)
+    ]
 
 
 def _is_tested(match: re.Match[str], text: str) -> bool:
@@ -97,7 +112,8 @@ def _is_tested(match: re.Match[str], text: str) -> bool:
 def _speaks_of_newer(text: str, minor: int) -> bool:
     """Does the page name a torch that this Python does not have: "tested with PyTorch 2.0"?"""
     newest = NEWEST["torch"].get(minor, "99").split(".")[:2]
-    return any((int(match[1]), int(match[2])) > tuple(map(int, newest)) for match in _TORCH.finditer(text))
+    named = ((int(match[1]), int(match[2])) for match in _TORCH.finditer(text))
+    return any(tuple(map(int, newest)) < version < _NO_TORCH_YET for version in named)
 
 
 def started(path: str, line: int, text: str) -> tuple[int, Pin] | None:

@@ -39,6 +39,7 @@ _REDUCES = re.compile(r"^(all_?reduce\w*|(average|sync|reduce)_gradients)$")
 _SEVERAL = re.compile(
     r"^(?!is_|get_)\w*(distrib(uted|_|$)|parallel|ddp)", re.I
 )  # how a framework is asked for it
+_MADE_STRATEGY = re.compile(r"`(\w+\.)*(DDP|FSDP|DeepSpeed|ModelParallel)\w*(Strategy|Plugin)\(")
 _GRADIENTS = re.compile(r"\.grad\b|\bgrads?\b|gradient")
 
 
@@ -60,8 +61,9 @@ def strategy(setup: Setup) -> Measure:
             value = older
         places = () if value.place is None else (value.place,)
         if not value.known and not value.choices:
-            several = f"{value.note}"
-            return Measure(key, title, State.UNKNOWN, several, places)
+            state = State.ON if _MADE_STRATEGY.match(value.note) else State.UNKNOWN
+            detail = f"{value.note} where it has several devices" if state is State.ON else value.note
+            return Measure(key, title, state, detail, places)
         if not value.known:
             shown = next(
                 (f"`strategy` is {c}" for c in value.choices if c not in ("auto", None)), "DDP by Lightning"

@@ -11,7 +11,7 @@ from typing import Any
 from ptopt.audit.arguments import TrainerArguments, lightning_argument
 from ptopt.audit.calling import callers, holds_of_all_calls, lineage
 from ptopt.audit.foreign import calls_of
-from ptopt.audit.known import Value, agreed
+from ptopt.audit.known import Value, agreed, position_of
 from ptopt.audit.measures.endless import is_endless
 from ptopt.audit.measures.itemstate import changes_between_epochs
 from ptopt.audit.measures.passes import single_pass
@@ -96,6 +96,8 @@ def _loaders(setup: Setup) -> list[_Loader]:
     training = training or [
         each for each in setup.once(loaders_of_others) if _TRAIN.search(_about(each.module, each.call))
     ]
+    only = [loader for loader, text in found if _TRAIN.search(text) and not _EVAL.search(text)]
+    training = only or training  # not `loader_train_eval` beside `loader_train`
     neutral = [loader for loader, text in found if not _TRAIN.search(text) and not _EVAL.search(text)]
     return training or [
         each
@@ -349,6 +351,8 @@ def _argument(setup: Setup, loader: _Loader, name: str, default: Any) -> Value:
         if _COUNTS_CPUS.search(text_of(given)):
             return Value(True, "by the number of CPUs", "", place)
         value = setup.value(loader.module, given)
+        if not value.known:
+            value = _of_training_calls(setup, loader, given) or value
         return replace(value, place=value.place or place)
     if setup.unpacks(loader.call):
         unpacked = setup.unpacked(loader.module, loader.call, name, Value(True, default, whose))
@@ -360,6 +364,23 @@ def _argument(setup: Setup, loader: _Loader, name: str, default: Any) -> Value:
     if loader.own:
         return Value(False, note=f"`{text_of(loader.call.func)}` is a loader of the repository", place=place)
     return Value(True, default, whose, place)
+
+
+def _of_training_calls(setup: Setup, loader: _Loader, given: ast.expr) -> Value | None:
+    """What those calls of a function that makes loaders give its parameter whose result is called a training's; None where none is."""
+    function = loader.module.file.index.function_of(given)
+    if function is None or not isinstance(given, ast.Name) or position_of(function, given.id) is None:
+        return None
+
+    def trains(module: Module, call: ast.Call) -> bool:
+        statement = module.file.index.statement_of(call)
+        named = " ".join(map(text_of, statement.targets)) if isinstance(statement, ast.Assign) else ""
+        return _TRAIN.search(named) is not None and _EVAL.search(named) is None
+
+    calls = [(other, call) for other, call, _ in callers(setup.live, function, loader.module)]
+    if not any(trains(*pair) for pair in calls):
+        return None
+    return setup.evaluator.of_calls(function, given.id, loader.module, trains)
 
 
 def _in_training(given: ast.expr | None) -> ast.expr | None:

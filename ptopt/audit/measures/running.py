@@ -24,6 +24,7 @@ _EVAL_NAME = re.compile(
 )
 _LOGGER = re.compile(r"^(?!Dummy)\w+Logger$")
 _OF_LIGHTNING = re.compile(r"^(pytorch_)?lightning\.(\w+\.)*loggers\.")
+_PIPELINE = re.compile(r"^diffusers\.(\w+\.)*\w*Pipeline(\.from_\w+)?$")
 _TF_WRITER = re.compile(r"tensorflow\.(\w+\.)*summary\.\w+$")
 _TORCH_WRITER = re.compile(r"(torch|tensorboardX)\b.*\bSummaryWriter$")
 _OF_TENSORBOARD = frozenset({"tensorboard_logger", "tensorboardX", "tensorboard"})
@@ -107,6 +108,8 @@ def evaluation(setup: Setup) -> Measure:
     if not graph and not free:
         for off, place in _by_helpers(setup):
             (free if off else graph).append(place)
+    if not graph and not free:
+        free += [setup.place(*pair) for pair in _by_pipelines(setup) if runs(*pair)]
     if graph:
         return Measure(key, title, State.OFF, RECORDS_GRAPH, tuple(graph)[:4])
     if free:
@@ -161,6 +164,27 @@ def _by_helpers(setup: Setup) -> Iterator[tuple[bool, Place]]:
                 or (bool(evaluating) and all(m.file.context.grad_off(c) for m, c in evaluating))
             )
             yield off, setup.place(module, forward)
+
+
+def _by_pipelines(setup: Setup) -> Iterator[tuple[Module, ast.Call]]:
+    """`pipeline(prompt)` of one of diffusers, whose call turns recording off."""
+    if "diffusers" not in setup.packages:
+        return
+    for module in setup.live.read.values():
+        for call in module.once(_pipeline_calls, module.file.tree):
+            if setup.live.runs(module, call):
+                yield module, call
+
+
+def _pipeline_calls(module: Module, _: ast.Module) -> list[ast.Call]:
+    """Those of a name that a pipeline of diffusers was bound to."""
+    found = []
+    for call in module.file.index.of_type(ast.Call):
+        binding = module.file.bindings.last_before(call.func) if isinstance(call.func, ast.Name) else None
+        made = binding.value if binding is not None and binding.kind == "assign" else None
+        if isinstance(made, ast.Call) and _PIPELINE.search(qualified(module, made.func)):
+            found.append(call)
+    return found
 
 
 def _evaluations_that_call(
@@ -409,19 +433,29 @@ def _grad_off_blocks(setup: Setup) -> list[tuple[Module, ast.AST]]:
     for module, call in setup.calls("no_grad", "inference_mode", "set_grad_enabled"):
         parent = module.file.index.parent(call)
         block = module.file.index.parent(parent) if isinstance(parent, ast.withitem) else None
-        if isinstance(block, ast.With) and any(
-            isinstance(node, ast.Call)
-            and (
-                _is_forward(node)
-                or _runs_network(setup, node)
-                or text_of(node.func).endswith(".eval")
-                or _SHOWS.match(text_of(node.func).rpartition(".")[2])
+        if isinstance(block, ast.With) and (
+            _is_beside_evaluation(module, block)
+            or any(
+                isinstance(node, ast.Call)
+                and (
+                    _is_forward(node)
+                    or _runs_network(setup, node)
+                    or text_of(node.func).endswith(".eval")
+                    or _SHOWS.match(text_of(node.func).rpartition(".")[2])
+                )
+                for statement in block.body
+                for node in ast.walk(statement)
             )
-            for statement in block.body
-            for node in ast.walk(statement)
         ):
             found.append((module, block))
     return found
+
+
+def _is_beside_evaluation(module: Module, block: ast.With) -> bool:
+    """Does it hold a loop over evaluation data, or stand in one, whatever the network is called there?"""
+    held = (node for statement in block.body for node in ast.walk(statement) if isinstance(node, ast.For))
+    loops = (*held, *module.file.index.loops_of(block))
+    return any(module.file.context.is_eval_loop(loop) for loop in loops)
 
 
 def _place(place: Place | None) -> tuple[Place, ...]:
