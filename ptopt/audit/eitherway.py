@@ -6,10 +6,13 @@ import ast
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ptopt.audit.oldpython import parse_old
 from ptopt.source.calls import last_name
 from ptopt.source.file import SourceFile
 from ptopt.source.index import FUNCTIONS
+from ptopt.syntax import ParseError
 
+MOST_BYTES = 1_000_000  # of one file; larger ones are generated
 _FLAGS = {"store_true": False, "store_false": True}
 
 
@@ -23,6 +26,32 @@ def by_default(file: SourceFile, imports: Sequence[ast.stmt], elsewhere: Options
         _runs(file, each, lambda name: own[name] if name in own else elsewhere(name)) for each in imports
     ]
     return answers.index(True) if answers[0] is False and True in answers else 0
+
+
+class DeclaredOptions:
+    """The defaults of the options that the files of a repository declare. Holds no tree: what it has read of a file is a few values."""
+
+    def __init__(self, files: Mapping[str, bytes]) -> None:
+        self._files = files
+        self._known: dict[str, Any] = {}
+
+    def __call__(self, name: str) -> Any:
+        """The default of an option; None where no parser has it, or those of several files do."""
+        if name not in self._known:
+            flags = (f'"--{name}"'.encode(), f"'--{name}'".encode())
+            declaring = [
+                p for p, data in self._files.items() if p.endswith(".py") and any(f in data for f in flags)
+            ]
+            self._known[name] = self._read(declaring[0], name) if len(declaring) == 1 else None
+        return self._known[name]
+
+    def _read(self, path: str, name: str) -> Any:
+        if len(self._files[path]) > MOST_BYTES:
+            return None
+        try:
+            return defaults_of(SourceFile(path, parse_old(path, self._files[path])[0])).get(name)
+        except ParseError:
+            return None
 
 
 def defaults_of(file: SourceFile) -> Mapping[str, Any]:

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import PurePosixPath
 from typing import Any, TypeVar
 
-from ptopt.audit.eitherway import Options, by_default, defaults_of
+from ptopt.audit.eitherway import MOST_BYTES, DeclaredOptions, Options, by_default
 from ptopt.audit.oldpython import parse_old
 from ptopt.project.facts import NO_FACTS, ProjectFacts
 from ptopt.project.pins import Pin
@@ -22,7 +22,6 @@ from ptopt.syntax import ParseError
 N = TypeVar("N", bound=ast.AST)
 T = TypeVar("T")
 Definition = FunctionNode | ast.ClassDef
-MOST_BYTES = 1_000_000  # of one file; larger ones are generated
 _MOST_HOPS = 8  # re-exports through `__init__.py`
 
 
@@ -154,7 +153,7 @@ class Modules:
         self.unread: dict[str, str] = {}  # path -> why
         self._parsed: dict[str, Module | None] = {}
         self._computed: dict[Callable[[Modules], Any], Any] = {}
-        self._defaults: dict[str, Any] = {}  # of options
+        self._options = DeclaredOptions(files)
         self._by_tail: dict[str, list[str]] = {}
         self._found: dict[tuple[str, int, str], str | None] = {}
         self._resolved: dict[tuple[str, str], tuple[Module, Definition | None] | None] = {}
@@ -187,19 +186,10 @@ class Modules:
             return None
         try:
             parsed, bound = parse_old(path, data)
-            return Module(SourceFile(path, parsed, self.facts), bound, self._default_of_option)
+            return Module(SourceFile(path, parsed, self.facts), bound, self._options)
         except ParseError as error:
             self.unread[path] = str(error)
             return None
-
-    def _default_of_option(self, name: str) -> Any:
-        """The default of an option of the repository; None where no parser has it, or several do."""
-        if name not in self._defaults:
-            flags = {f'"--{name}"'.encode(), f"'--{name}'".encode()}
-            declaring = [path for path, data in self.files.items() if any(flag in data for flag in flags)]
-            module = self.parse(declaring[0]) if len(declaring) == 1 else None
-            self._defaults[name] = None if module is None else defaults_of(module.file).get(name)
-        return self._defaults[name]
 
     def find(self, name: str, level: int, importer: str) -> str | None:
         """The file of the module `name` that `importer` imports; None when it is of another package."""

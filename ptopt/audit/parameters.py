@@ -18,7 +18,6 @@ from ptopt.audit.optionvalues import OF_LIBRARY, OptionValues
 from ptopt.source.calls import last_name
 from ptopt.source.index import FUNCTIONS, FunctionNode
 
-
 _READS_FILES = frozenset({"load", "safe_load", "full_load", "fromfile"})
 
 
@@ -113,7 +112,11 @@ class Parameters(OptionValues):
         """`config = OmegaConf.load(path); main(**config)`: has none of the configurations near the script the key?"""
         binding = module.file.bindings.last_before(held) if isinstance(held, ast.Name) else None
         made = binding.value if binding is not None and binding.kind == "assign" else None
-        if not isinstance(made, ast.Call) or last_name(made.func) not in _READS_FILES or self._configured is None:
+        if (
+            not isinstance(made, ast.Call)
+            or last_name(made.func) not in _READS_FILES
+            or self._configured is None
+        ):
             return False
         return bool(self._configured.near()) and not self._configured.of((name,))
 

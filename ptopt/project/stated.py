@@ -62,6 +62,7 @@ _OTHERS_WORK = re.compile(
     r"(should|may|also|will|can)[^\n]{0,20} work|(other|later|newer|higher) versions", re.I
 )
 _LOWER_BOUND = re.compile(r"(>=|>|≥|at least|minimum)[^\n]{0,12}$", re.I)
+_NONE_YET = (3,)  # versions of torch: "branch `pytorch4.1`"
 MOST_BYTES = 200_000  # of one page
 README_FOLDERS = ("", "docs", "doc", "readme")  # with the page of the whole project
 
@@ -100,6 +101,8 @@ def _pin(path: str, text: str) -> Pin | None:
             before = text[max(0, match.start(1) - 16) : match.start(1)]
             rest = text[match.end(1) : match.end(1) + 160].partition("\n")[0]
             lead = match[0][: match.start(1) - match.start()]
+            if version[0] >= _NONE_YET:
+                continue
             if _OR_LATER.search(match["after"]) or _LOWER_BOUND.search(before):
                 least.append(version)
             elif _ASIDE.search(lead):

@@ -62,3 +62,49 @@ def test_import_of_the_default(audited: Auditor, option: str, test: str, workers
     row = next(measure for measure in entry.measures if measure.key == "workers")
     assert f"is {workers}" in row.detail
     assert row.state is (State.ON if workers != "0" else State.OFF)
+
+
+RUNNER = """
+    class Runner:
+        def __init__(self, args):
+            if args.kind == "lm" or args.kind == "big_lm":
+                from language import Solver
+            else:
+                from speech import Solver
+            self.solver = Solver(args)
+"""
+OPTIONS = """
+    import argparse
+
+    def get_parser():
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--root")
+        parser.add_argument("--kind", default="{default}")
+        return parser
+"""
+START = """
+    from options import get_parser
+    from runner import Runner
+
+    if __name__ == "__main__":
+        Runner(get_parser().parse_args()).solver.train()
+"""
+
+
+@pytest.mark.parametrize(
+    ("default", "more", "workers"), [("asr", {}, "6"), ("lm", {}, "0"), ("asr", {"other": "lm"}, "0")]
+)
+def test_import_in_a_function_by_an_option_of_another_file(
+    audited: Auditor, default: str, more: dict[str, str], workers: str
+) -> None:
+    files = {
+        "main.py": START,
+        "runner.py": RUNNER,
+        "options.py": OPTIONS.format(default=default),
+        "language.py": SOLVER.format(workers=0),
+        "speech.py": SOLVER.format(workers=6),
+        # Of an option that two files declare it is not known which default is meant: the first import, as before.
+        **{f"{name}.py": OPTIONS.format(default=value) for name, value in more.items()},
+    }
+    row = next(measure for measure in audited(files).entries[0].measures if measure.key == "workers")
+    assert f"is {workers}" in row.detail

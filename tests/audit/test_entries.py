@@ -399,3 +399,42 @@ def test_a_script_whose_backward_pass_a_package_runs_is_named(audited: Auditor) 
     assert audit.entries == ()
     (note,) = audit.not_judged
     assert note == "pretrain.py: it takes a step of an optimizer in line 8; its backward pass was not found"
+
+
+MANUAL = """
+import torch
+import pytorch_lightning as pl
+
+class Coder(pl.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.automatic_optimization = False
+        self.net = torch.nn.Linear(4, 4)
+
+    def configure_optimizers(self):
+        return torch.optim.Adam(self.parameters())
+
+    def training_step(self, batch, index):
+        optimizer = self.optimizers()
+        optimizer.zero_grad()
+        self.manual_backward(self.net(batch).sum())
+        optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("main", "frameworks"),
+    [
+        ("coder = Coder()\n    print(coder)", []),
+        ("pl.Trainer(strategy=DDPStrategy()).fit(Coder(), data())", ["Lightning"]),
+    ],
+)
+def test_a_module_of_lightning_that_nothing_fits_is_no_training(
+    audited: Auditor, main: str, frameworks: list[str]
+) -> None:
+    code = f"{MANUAL}\nif __name__ == '__main__':\n    {main}\n"
+    entries = audited({"coder.py": code}).entries
+    assert [entry.framework for entry in entries] == frameworks
+    for entry in entries:
+        row = next(measure for measure in entry.measures if measure.key == "distributed")
+        assert (row.state, "DDPStrategy()" in row.detail) == (State.ON, True)

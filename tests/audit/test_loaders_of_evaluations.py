@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ptopt.audit.values import Measure, State
+from ptopt.audit.values import Audit, Measure, State
 from tests.audit.conftest import Auditor
 
 DATA = """
@@ -63,6 +63,10 @@ FILES = {"data.py": DATA, "neighbours.py": NEIGHBOURS, "train.py": TRAIN}
 
 def row(audited: Auditor, key: str, more: dict[str, str]) -> Measure:
     return next(each for each in audited(FILES | more).entries[0].measures if each.key == key)
+
+
+def rows_of(audit: Audit) -> dict[str, Measure]:
+    return {each.key: each for each in audit.entries[0].measures}
 
 
 @pytest.mark.parametrize("key", ["workers", "pin_memory", "persistent_workers"])
@@ -149,3 +153,95 @@ def test_the_loader_of_a_hook_counts_and_one_made_without_a_graph_does_not(audit
     workers = next(row for row in entry.measures if row.key == "workers")
     assert workers.state is State.ON
     assert [place.path for place in workers.evidence] == ["settings.py"]
+
+
+MADE = """
+    import torch
+    from torch.utils.data import DataLoader
+
+    def build(paths, validation=False, workers=1):
+        return DataLoader(Files(paths), batch_size=4, num_workers=workers)
+
+    def main(paths):
+        model = torch.nn.Linear(64, 64)
+        optimizer = torch.optim.AdamW(model.parameters())
+        {first} = build(paths, workers=2)
+        {second} = build(paths, validation=True, workers=0)
+        for x in {first}:
+            optimizer.zero_grad()
+            model(x).sum().backward()
+            optimizer.step()
+
+    main(["a"])
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "detail", "state"),
+    [
+        ("train_loader", "val_loader", "is 2", State.ON),
+        ("one", "other", "the calls of `build` differ", State.UNKNOWN),
+        ("train_loader", "train_eval_loader", "is 2", State.ON),
+    ],
+)
+def test_a_function_that_makes_loaders_is_judged_by_the_call_of_the_training(
+    audited: Auditor, first: str, second: str, detail: str, state: State
+) -> None:
+    row = rows_of(audited({"train.py": MADE.format(first=first, second=second)}))["workers"]
+    assert (row.state, detail in row.detail) == (state, True)
+
+
+def test_a_loader_that_evaluates_on_training_data_is_no_training_loader(audited: Auditor) -> None:
+    code = """
+        import torch
+        from torch.utils.data import DataLoader
+
+        def main(data):
+            model = torch.nn.Linear(64, 64)
+            optimizer = torch.optim.AdamW(model.parameters())
+            loader_train = DataLoader(data, pin_memory=True)
+            loader_train_eval = DataLoader(data)
+            for x in loader_train:
+                optimizer.zero_grad()
+                model(x.cuda()).sum().backward()
+                optimizer.step()
+
+        main([1])
+    """
+    assert rows_of(audited({"train.py": code}))["pin_memory"].state is State.ON
+
+
+LOADED = """
+    import argparse
+    import torch
+    from omegaconf import OmegaConf
+    from torch.utils.data import DataLoader
+
+    def main(data, epochs=1, workers=32):
+        model = torch.nn.Linear(64, 64)
+        optimizer = torch.optim.AdamW(model.parameters())
+        for x in DataLoader(data, num_workers=workers):
+            optimizer.zero_grad()
+            model(x).sum().backward()
+            optimizer.step()
+
+    if __name__ == "__main__":
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--config", required=True)
+        config = OmegaConf.load(parser.parse_args().config)
+        main(**config)
+"""
+
+
+@pytest.mark.parametrize(
+    ("configuration", "detail"),
+    [
+        ("data: x\nepochs: 2\nlearning_rate: 0.1\n", "is 32 (default of `workers` of `main`)"),
+        ("data: x\nepochs: 2\nlearning_rate: 0.1\nworkers: 3\n", "is 3 "),
+    ],
+)
+def test_what_no_configuration_gives_a_function_is_its_default(
+    audited: Auditor, configuration: str, detail: str
+) -> None:
+    row = rows_of(audited({"train.py": LOADED, "configs/base.yaml": configuration}))["workers"]
+    assert detail in row.detail and row.state is State.ON

@@ -148,3 +148,42 @@ def test_a_step_that_replaces_the_one_of_transformers(audited: Auditor, step: st
     (entry,) = audited({"train.py": STEPS.format(step=step)}).entries
     found = next(measure for measure in entry.measures if measure.key == "evaluation")
     assert found.state is state, found
+
+
+IN_THE_TRAINING = """
+import torch
+
+def main(train_loader, val_loader, parts):
+    optimizer = torch.optim.AdamW(parts["g"].parameters())
+    for epoch in range(3):
+        for x in train_loader:
+            optimizer.zero_grad()
+            parts["g"](x).sum().backward()
+            optimizer.step()
+        {part}
+
+main([1], [2], {{}})
+"""
+IN_A_BLOCK = "with torch.no_grad():\n            for x in val_loader:\n                print(parts['g'](x))"
+
+
+@pytest.mark.parametrize(("part", "state"), [(IN_A_BLOCK, State.ON), ("print(epoch)", State.UNKNOWN)])
+def test_a_loop_over_evaluation_data_is_one_whatever_the_network_is_called(
+    audited: Auditor, part: str, state: State
+) -> None:
+    measures = audited({"train.py": IN_THE_TRAINING.format(part=part)}).entries[0].measures
+    assert next(measure for measure in measures if measure.key == "evaluation").state is state
+
+
+@pytest.mark.parametrize(
+    ("made", "state"),
+    [("StableDiffusionPipeline.from_pretrained('x')", State.ON), ("Sampler('x')", State.UNKNOWN)],
+)
+def test_a_pipeline_of_diffusers_evaluates_without_a_graph(audited: Auditor, made: str, state: State) -> None:
+    code = IN_THE_TRAINING.format(part="pipe(str(epoch))").replace(
+        "    optimizer =", f"    pipe = {made}\n    optimizer ="
+    )
+    measures = (
+        audited({"train.py": f"from diffusers import StableDiffusionPipeline\n{code}"}).entries[0].measures
+    )
+    assert next(measure for measure in measures if measure.key == "evaluation").state is state

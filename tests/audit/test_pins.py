@@ -70,6 +70,7 @@ def rows(audited: Auditor, files: dict[str, str], script: str = "train.py") -> d
         ("README.md", "conda create -n x python=3.7 -y", "1.13.1"),
         ("README.md", "## Requirements\n- Python 3.6\n- CUDA 10", "1.10.2"),
         ("README.md", "1. Install Python 3.8, then run", "2.4.1"),
+        ("README.md", "* Python 2.7 (or branch `python3`)\n* PyTorch (branch `pytorch4.1`)", "1.4.0"),
         ("environment.yml", "dependencies:\n  - python=3.7.4\n", "1.13.1"),
         ("docker/environment.yml", "dependencies:\n  - python=3.7\n", "1.13.1"),
         ("Dockerfile", "FROM python:3.8-slim\n", "2.4.1"),
@@ -81,10 +82,10 @@ def test_the_python_that_is_asked_for_bounds_torch(audited: Auditor, path: str, 
     found = rows(audited, {"train.py": TRAIN, path: text})
     old = cap < "2"
     assert found["compile"].state is (NOT_APPLICABLE if old else OFF)
-    assert found["set_to_none"].state is (OFF if old else ON)
+    assert found["set_to_none"].state is (NOT_APPLICABLE if cap == "1.4.0" else OFF if old else ON)
     assert found["fused_optimizer"].state is (NOT_APPLICABLE if old else OFF)
     assert (f"which has torch up to {cap}" in found["compile"].detail) is old
-    assert found["tf32"].state is (ON if cap == "1.10.2" else OFF)
+    assert found["tf32"].state is {"1.4.0": NOT_APPLICABLE, "1.10.2": ON}.get(cap, OFF)
 
 
 @pytest.mark.parametrize(

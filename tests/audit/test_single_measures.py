@@ -547,3 +547,42 @@ def test_how_often_a_product_is_a_multiple(audited: Auditor) -> None:
     )
     found = measure(audited, "saving", script(step=step))
     assert found.detail == "each time that `epoch * batches` is a multiple of 10, synchronous"
+
+
+COPIES = """
+import torch
+
+class Trainer:
+    def __init__(self, policy, device):
+        self.policy = policy
+        self.optimizer = torch.optim.Adam(policy.parameters())
+        self.to = {table}
+
+    def update(self, sample):
+        states, values = sample
+        states = torch.from_numpy(states).to(**self.to)
+        loss = self.policy(states).sum()
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+
+    def train(self, buffer):
+        for sample in buffer.batches():
+            self.update(sample)
+
+if __name__ == "__main__":
+    Trainer(torch.nn.Linear(4, 4), torch.device("cuda")).train(Buffer())
+"""
+
+
+@pytest.mark.parametrize(
+    ("table", "state"),
+    [
+        ("dict(dtype=torch.float32, device=device)", State.OFF),
+        ('{"dtype": torch.float32, "device": device}', State.OFF),
+        ("dict(dtype=torch.float32)", State.NOT_APPLICABLE),
+    ],
+)
+def test_a_copy_with_its_arguments_in_a_table(audited: Auditor, table: str, state: State) -> None:
+    measures = audited({"train.py": COPIES.replace("{table}", table)}).entries[0].measures
+    assert next(measure for measure in measures if measure.key == "non_blocking").state is state

@@ -265,7 +265,7 @@ def _made_there(setup: Setup) -> Iterator[Place]:
 def _move_elsewhere(setup: Setup, module: Module, call: ast.Call) -> Candidate | None:
     """A copy of data in a helper: `def set_input(self, batch): self.image = batch["image"].to(self.device)`"""
     function = module.file.index.function_of(call)
-    if not isinstance(call.func, ast.Attribute) or not _sends(call) or function is None:
+    if not isinstance(call.func, ast.Attribute) or not _sends(module, call) or function is None:
         return None
     held = text_of(call.func.value)
     if (
@@ -290,7 +290,7 @@ def _moves_by(setup: Setup, module: Module, call: ast.Call) -> list[Candidate]:
         function is None
         or not isinstance(func, ast.Attribute)
         or not isinstance(func.value, ast.Name)
-        or not _sends(call)
+        or not _sends(module, call)
         or not isinstance(module.file.index.parent(call), ast.Return)
         or (position := position_of(function, func.value.id)) is None
     ):
@@ -332,7 +332,7 @@ def _moves_of_holders(setup: Setup) -> Iterator[Candidate]:
                         or not is_self(held)
                         or held.attr not in names
                         or last_name(call.func) not in ("to", "cuda")
-                        or not _sends(call)
+                        or not _sends(module, call)
                         or setup.runs(other, call).truth is False
                     ):
                         continue
@@ -460,7 +460,7 @@ def _is_data(module: Module, value: ast.expr, depth: int = 0) -> bool:
 def _move(setup: Setup, module: Module, call: ast.Call) -> Candidate | None:
     """A copy of part of the batch to the device, on every training step."""
     func = call.func
-    if not isinstance(func, ast.Attribute) or not _sends(call):
+    if not isinstance(func, ast.Attribute) or not _sends(module, call):
         return None
     step = module.file.context.training_step(call)
     repeated = _loop_around(setup, module, call) if step is None else step.node
@@ -517,13 +517,34 @@ def _gives_batches(loop: ast.AST) -> bool:
     return _loops_over_data(loop) and not counts
 
 
-def _sends(call: ast.Call) -> bool:
+def _sends(module: Module, call: ast.Call) -> bool:
+    """Is the call one to the device, also as `x.to(**self.kwargs)` of a table with a `device`?"""
     if isinstance(call.func, ast.Attribute) and call.func.attr == "cuda":
         return True
     texts = [text_of(a) for a in call.args] + [text_of(k.value) for k in call.keywords if k.arg == "device"]
+    texts += [text for k in call.keywords if k.arg is None for text in _devices_of(module, k.value)]
     if any(re.search(r"['\"]cpu['\"]", text) for text in texts):
         return False
     return any(re.search(r"device|cuda|gpu|rank|\bdev\b", text) for text in texts)
+
+
+def _devices_of(module: Module, table: ast.expr) -> list[str]:
+    """What a table, `dict(dtype=torch.float32, device=device)`, has as `device`."""
+    held: ast.expr | None = table
+    if is_self(table) and isinstance(table, ast.Attribute):
+        cls = module.file.index.class_of(table)
+        held = None if cls is None else module.file.bindings.attribute(cls, table.attr)
+    elif isinstance(table, ast.Name):
+        binding = module.file.bindings.last_before(table)
+        held = None if binding is None else binding.value
+    if isinstance(held, ast.Call):
+        return [text_of(k.value) for k in held.keywords if k.arg == "device"]
+    if isinstance(held, ast.Dict):
+        pairs = zip(held.keys, held.values, strict=True)
+        return [
+            text_of(value) for key, value in pairs if isinstance(key, ast.Constant) and key.value == "device"
+        ]
+    return []
 
 
 def _of_batch(module: Module, value: ast.expr, container: ast.AST) -> bool:
