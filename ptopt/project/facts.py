@@ -15,9 +15,9 @@ from ptopt.project import readers
 from ptopt.project.added import ADDED
 from ptopt.project.linelength import LENGTH_FILES, line_length
 from ptopt.project.naming import NO_NAMING, Naming
-from ptopt.project.pins import PACKAGES, RENAMED, Pin, Reading
+from ptopt.project.pins import CUDA, PACKAGES, RENAMED, Pin, Reading
 from ptopt.project.removed import lowest
-from ptopt.project.stated import torch_of
+from ptopt.project.stated import cuda_of, torch_of
 
 if TYPE_CHECKING:
     from packaging.version import Version
@@ -139,6 +139,14 @@ class ProjectFacts:
         added = ADDED[name]
         return self.at_least(added.package, added.version) is not False
 
+    def cuda_before(self, version: str) -> str:
+        """The CUDA of the project, "cudatoolkit==10.1 (environment.yml:9)", where it is older; also by the build, `torch==1.7.1+cu101`."""
+        if self.excludes(CUDA, version):
+            return self.describe(CUDA)
+        builds = [_BUILD.search(pin.specifier) for pin in self.pins.get("torch", ()) if pin.exact]
+        old = [b is not None and _version(f"{b[1]}.{b[2]}") < _version(version) for b in builds]
+        return self.describe("torch") if old and all(old) else ""
+
     def allows(self, package: str, below: str) -> bool:
         """Whether the project may run with a version earlier than `below`; True where nothing is known."""
         return self.at_least(package, below) is not True
@@ -229,6 +237,7 @@ def cap_in_words(cap: Pin) -> str:
     return f"{cap.python} ({cap.path}:{cap.line}), which has {cap.package} up to {newest}"
 
 
+_BUILD = re.compile(r"\+cu(\d{1,2})(\d)$")  # `+cu92`, `+cu118`
 NO_FACTS = ProjectFacts()
 
 
@@ -286,9 +295,10 @@ def read_facts(files: Mapping[str, bytes]) -> ProjectFacts:
 
 
 def with_readme(facts: ProjectFacts, files: Mapping[str, bytes]) -> ProjectFacts:
-    """The facts, with the torch that the README at the root names where nothing else does."""
-    pin = None if facts.known("torch") else torch_of(files)
-    return facts if pin is None else dataclasses.replace(facts, pins={**facts.pins, "torch": (pin,)})
+    """The facts, with the torch and the CUDA that the README at the root names where nothing else does."""
+    found = [None if facts.known("torch") else torch_of(files), None if facts.known(CUDA) else cuda_of(files)]
+    stated = {pin.package: (pin,) for pin in found if pin is not None}
+    return dataclasses.replace(facts, pins={**facts.pins, **stated}) if stated else facts
 
 
 def _locked_text(data: bytes) -> str:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+CUDA = "cudatoolkit"  # as conda has it
 _HUGGING_FACE = ("accelerate", "datasets", "peft", "transformers", "trl")
-PACKAGES = frozenset(("torch", "torchvision", "lightning", "pytorch-lightning", "numpy", *_HUGGING_FACE))
+PACKAGES = frozenset(
+    ("torch", "torchvision", "lightning", "pytorch-lightning", "numpy", CUDA, *_HUGGING_FACE)
+)
 RENAMED = {"pytorch-lightning": "lightning"}  # old name -> new name of a package whose versions go on
 
 _LONGEST = 200  # characters of a specifier; what is longer would only be a burden to read

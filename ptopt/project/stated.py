@@ -10,12 +10,13 @@ import re
 from collections.abc import Mapping
 
 from ptopt.pathkind import is_readme
-from ptopt.project.pins import Pin
+from ptopt.project.pins import CUDA, Pin
 
 _VERSION = r"v?(\d+\.\d+(?:\.\d+)?)"
 _COMMAND = re.compile(
     rf"(?:pip3?|conda|mamba)\s+install[^\n]{{0,200}}?\b(?:py)?torch\s*={{1,2}}\s*{_VERSION}", re.I
 )
+_CUDA = re.compile(r"\b(?:conda|mamba)\s+install[^\n]{0,200}?\bcudatoolkit\s*={1,2}\s*(\d+\.\d+)", re.I)
 _TORCH = r"(?<![\w/.-])(?:py)?torch(?![a-z_])(?:\]\([^)\s]{0,80}\))?"  # also as the text of a link
 _IN_SENTENCE = rf"(?:[^\n.;]|\.(?=\d)){{0,60}}?{_TORCH}\W{{0,6}}(?:ver(?:sion|\.)?\s*)?={{0,2}}\s*{_VERSION}(?P<after>[^\n]{{0,24}})"
 _TESTED = re.compile(
@@ -67,6 +68,17 @@ MOST_BYTES = 200_000  # of one page
 README_FOLDERS = ("", "docs", "doc", "readme")  # with the page of the whole project
 
 _Found = tuple[tuple[int, ...], str, int]  # a version: its parts, as written, where
+
+
+def cuda_of(files: Mapping[str, bytes]) -> Pin | None:
+    """The newest CUDA that an install command of the README at the root names; None where none does."""
+    for path in sorted(path for path in files if "/" not in path and is_readme(path)):
+        text = files[path][:MOST_BYTES].decode("utf-8", "replace")
+        found = [(_parts(match[1]), match[1], match.start(1)) for match in _CUDA.finditer(text)]
+        if found:
+            _, version, at = max(found)
+            return Pin(CUDA, f"=={version}", True, path, text.count("\n", 0, at) + 1)
+    return None
 
 
 def torch_of(files: Mapping[str, bytes]) -> Pin | None:

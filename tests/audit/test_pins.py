@@ -597,3 +597,21 @@ def test_what_conda_list_writes_pins_the_torch(audited: Auditor, path: str, line
 def test_what_conda_list_writes_of_other_packages_is_no_torch() -> None:
     files = {"conda.txt": b"pytorch-lightning=1.4.0=pypi_0\ncudatoolkit=10.1=0\npytorch_scatter=2.0=py_0\n"}
     assert "torch" not in with_surroundings(read_facts(files), files).pins
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "state"),
+    [
+        ("environment.yml", "dependencies:\n  - pytorch=1.8.1\n  - cudatoolkit=10.1.243\n", NOT_APPLICABLE),
+        ("environment.yml", "dependencies:\n  - pytorch=1.8.1\n  - cudatoolkit=11.3\n", ON),
+        ("README.md", "conda install pytorch==1.8.1 cudatoolkit=10.2 -c pytorch", NOT_APPLICABLE),
+        ("README.md", "conda install pytorch==1.8.1 cudatoolkit=10.2 -c pytorch\nconda install pytorch==1.8.1 cudatoolkit=11.1", ON),
+        ("requirements.txt", "torch==1.8.1+cu101", NOT_APPLICABLE),
+        ("requirements.txt", "torch==1.8.1+cu111", ON),
+        ("requirements.txt", "torch==1.8.1", ON),
+    ],
+)  # fmt: skip
+def test_tf32_takes_cuda_11(audited: Auditor, path: str, text: str, state: State) -> None:
+    row = rows(audited, {"train.py": TRAIN, path: text})["tf32"]
+    assert row.state is state
+    assert ("it takes CUDA 11; the project needs" in row.detail) is (state is NOT_APPLICABLE)

@@ -382,6 +382,8 @@ def tf32(setup: Setup) -> Measure:
     pin = setup.facts.span("torch")
     if why := setup.lacking("allow_tf32"):
         return setup.not_applicable(key, title, why)
+    if older := setup.facts.cuda_before("11.0"):
+        return setup.not_applicable(key, title, f"it takes CUDA 11; the project needs {older}")
     if not found and setup.framework == "PyTorch" and without_products(setup):
         return setup.not_applicable(key, title, WITHOUT_PRODUCTS)
     if not found and any(setup.facts.divided("torch", version) for version in ("1.7", "1.12")):
