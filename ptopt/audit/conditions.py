@@ -33,6 +33,7 @@ _REMEMBERED = 20_000  # pieces of code, most of which stand in many conditions
 _RARE = re.compile(r"OutOfMemory|RuntimeError|MemoryError|KeyboardInterrupt|Timeout|Connection")
 _NAME = re.compile(r"`([^\W\d]\w*)`")
 _EXPRESSION = re.compile(r"`[^`]+`")
+_SHORT_EXIT = 2  # statements
 _PREPARED = re.compile(r"exists|isfile|isdir|cache", re.I)
 _FIRST_PROCESS = re.compile(
     r"\brank\b\s*(==|in|<=)|\bnot\s+\w*\.?rank\b|_rank\s*(==|in|<=)|get_rank\(\)\s*==|is_(local_)?(main|master|world)\w*|"
@@ -178,6 +179,19 @@ class Conditions(ABC):
                 answer = self._as_asked(value, guard.test, not _leaves(guard.body), module)
         return answer
 
+    def _left_before(self, node: ast.AST, module: Module, depth: int) -> Value | None:
+        """`if not args.evaluate: return` above a node, where that is so by default; None of others."""
+        for guard in _exits_before(node, module):
+            plain = (
+                isinstance(guard.body[-1], ast.Return) and not guard.orelse
+            )  # who meets an error gives other options
+            if not plain or len(guard.body) > _SHORT_EXIT or _PREPARED.search(text_of(guard.test)):
+                continue
+            test = self.truth_of(guard.test, module, depth + 1)
+            if test.known and test.value and test.note:
+                return replace(test, value=False)
+        return None
+
     def _as_asked(self, value: Value, test: ast.expr, wanted: bool, module: Module) -> Value:
         """The value of an open condition; its note says `not` where the node runs if the noted expression is false."""
         inner, negative = test, not wanted
@@ -201,6 +215,9 @@ class Conditions(ABC):
         own = self.condition(node, module, depth)
         if own.truth is False:
             return own
+        left = self._left_before(node, module, depth)
+        if left is not None:
+            return left
         function = module.file.index.function_of(node)
         while function is not None and (outer := module.file.index.function_of(function)) is not None:
             used = self._used_inside(function, outer, module, depth)

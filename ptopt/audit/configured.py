@@ -30,6 +30,11 @@ _WHOLE = re.compile(
 _TESTS = re.compile(r"(^|/)(tests?|testing|inference|infer)([-_.][^/]*)?(/|$)", re.I)
 _CLASS = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*\.[A-Z]\w*$")
 _TARGETS = ("_target_", "target", "class_path", "_component_")
+_ARGUMENTS = (
+    (),
+    ("init_args",),
+    ("params",),
+)  # where the arguments of a class stand, from the part that names it
 _TRAINER = ("per_device_train_batch_size", "output_dir", "num_train_epochs")
 _DEEPEST = 12
 
@@ -123,6 +128,17 @@ class Configured:
             return self.under((*target.keys[:-1], name)) or []
         return [
             s for s in self._by_key.get(name, []) if len(s.keys) == 1 and s.place.path == target.place.path
+        ]
+
+    def given_to(self, cls: str, name: str) -> list[Setting]:
+        """What the settings that make an object of a class give its `__init__` by a name: beside `_target_`, or below `init_args`."""
+        made = [target for target in self.targets if str(target.value).rpartition(".")[2] == cls]
+        return [
+            setting
+            for target in made
+            for setting in self._by_key.get(name, [])
+            if setting.place.path == target.place.path or self.is_composed
+            if setting.keys[:-1] in {(*target.keys[:-1], *part) for part in _ARGUMENTS}
         ]
 
     def under(self, keys: tuple[str, ...]) -> list[Setting] | None:

@@ -22,7 +22,8 @@ from ptopt.audit.known import (
 from ptopt.audit.live import Live
 from ptopt.audit.modules import Module, dotted_name, text_of
 from ptopt.audit.options import Options
-from ptopt.source.bindings import is_self
+from ptopt.source.bindings import Binding, is_self
+from ptopt.source.file import SourceFile
 from ptopt.source.index import FUNCTIONS, own_nodes
 
 _WITH_GPU = re.compile(r"(^|\.)is_available$|is_bf16_supported$|is_accelerator_available$")
@@ -38,6 +39,7 @@ _COMPUTED: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod,
 }  # fmt: skip
 DEFAULT_OF = "default of "
+_FILLS = frozenset({"append", "extend", "insert", "update", "setdefault"})
 _MOST_COPIES = 16  # of a list
 _SAME = (
     "bool",
@@ -291,6 +293,8 @@ class Evaluator(Attributes):
         for binding in live:
             if binding.kind == "parameter" and isinstance(scope, FUNCTIONS):
                 answers.append(self._parameter(scope, name.id, module, depth))
+            elif _is_filled_later(binding, scope, name.id, module):
+                return self._unknown(name, module)
             elif binding.kind == "assign" and binding.value is not None:
                 around = self.condition(binding.node, module, depth)
                 runs = around.truth
@@ -432,3 +436,28 @@ def _asks_for_gpu(expr: ast.Compare) -> bool | None:
     if isinstance(expr.ops[0], (ast.Eq, ast.In)):
         return kind.startswith("cuda")
     return not kind.startswith("cuda") if isinstance(expr.ops[0], (ast.NotEq, ast.NotIn)) else None
+
+
+def _is_filled_later(binding: Binding, scope: ast.AST | None, name: str, module: Module) -> bool:
+    """`gpus = []`, to which a loop appends."""
+    value = binding.value
+    empty = (isinstance(value, ast.List) and not value.elts) or (
+        isinstance(value, ast.Dict) and not value.keys
+    )
+    return binding.kind == "assign" and empty and (scope, name) in module.file.once(_filled)
+
+
+def _filled(file: SourceFile) -> frozenset[tuple[ast.AST | None, str]]:
+    """The names that something is put into, each with its function."""
+    called = [
+        (call, call.func.value)
+        for call in file.index.of_type(ast.Call)
+        if isinstance(call.func, ast.Attribute) and call.func.attr in _FILLS
+    ]
+    stored = [(s, s.value) for s in file.index.of_type(ast.Subscript) if isinstance(s.ctx, ast.Store)]
+    grown = [(a, a.target) for a in file.index.of_type(ast.AugAssign)]
+    return frozenset(
+        (file.index.function_of(node), holder.id)
+        for node, holder in (*called, *stored, *grown)
+        if isinstance(holder, ast.Name)
+    )

@@ -115,9 +115,15 @@ def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
             yield from _statements(statement.orelse)
         elif isinstance(statement, ast.Try):
             yield from _statements(statement.body)
-            for handler in statement.handlers:
-                yield from _statements(handler.body)
+            imports = {name for each in statement.body for name in _imported_names(each)}
+            for handler in statement.handlers:  # what takes the place of an import that fails
+                yield from (s for s in _statements(handler.body) if getattr(s, "name", None) not in imports)
             yield from _statements(statement.orelse)
+
+
+def _imported_names(statement: ast.stmt) -> Iterator[str]:
+    if isinstance(statement, (ast.Import, ast.ImportFrom)):
+        yield from (alias.asname or alias.name.partition(".")[0] for alias in statement.names)
 
 
 def _bounds(module: Module, tree: ast.Module) -> list[Pin]:

@@ -91,26 +91,36 @@ def _of_masks(setup: Setup) -> Iterator[Obstacle]:
 
 def _puts_by_mask(setup: Setup) -> Iterator[Obstacle]:
     for module in setup.live.read.values():
-        for assign in module.file.index.of_type(ast.Assign):
-            target = assign.targets[0]
-            if not isinstance(target, ast.Subscript) or not isinstance(target.value, ast.Name):
-                continue
-            function = module.file.index.function_of(assign)
-            made = _value_of(module, target.value)
+        for assign, name, made, function in module.once(_written_by_mask, module.file.tree):
             if (
                 function in setup.live.functions
-                and function is not None
-                and isinstance(made, ast.Call)
-                and _LIKE.match(qualified(module, made.func))
-                and len(made.args) == 1
-                and not any(keyword.arg == "dtype" for keyword in made.keywords)
-                and isinstance(_value_of(module, target.slice), ast.Compare)
-                and _is_share(module, assign.value)
-                and _is_given_to_loss(module, function, made.args[0])
                 and _trains(module, made)
                 and setup.runs(module, assign).truth is not False
             ):
-                yield Obstacle(Kind.PUT_BY_MASK, target.value.id, setup.place(module, made))
+                yield Obstacle(Kind.PUT_BY_MASK, name, setup.place(module, made))
+
+
+def _written_by_mask(module: Module, _: ast.Module) -> list[tuple[ast.Assign, str, ast.Call, FunctionNode]]:
+    """The assignments by a mask, each with the name and the making of what it writes to, and their function."""
+    found = []
+    for assign in module.file.index.of_type(ast.Assign):
+        target = assign.targets[0]
+        if not isinstance(target, ast.Subscript) or not isinstance(target.value, ast.Name):
+            continue
+        function = module.file.index.function_of(assign)
+        made = _value_of(module, target.value)
+        if (
+            function is not None
+            and isinstance(made, ast.Call)
+            and _LIKE.match(qualified(module, made.func))
+            and len(made.args) == 1
+            and not any(keyword.arg == "dtype" for keyword in made.keywords)
+            and isinstance(_value_of(module, target.slice), ast.Compare)
+            and _is_share(module, assign.value)
+            and _is_given_to_loss(module, function, made.args[0])
+        ):
+            found.append((assign, target.value.id, made, function))
+    return found
 
 
 def _value_of(module: Module, node: ast.expr) -> ast.expr | None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from ptopt.audit.calling import callers, partials, passes_its_own
 from ptopt.audit.commands import Commands
 from ptopt.audit.configured import Configured
-from ptopt.audit.known import CALLS_DIFFER, Value, default_of, one_of, position_of
+from ptopt.audit.known import CALLS_DIFFER, Value, agreed, default_of, one_of, position_of
 from ptopt.audit.live import Live
 from ptopt.audit.modules import Module, dotted_name, text_of
 from ptopt.audit.offered import is_offered
@@ -94,8 +94,15 @@ class Parameters(OptionValues):
             if bound is not None:
                 values.append(self.of(bound, other, depth))
         if not values:
-            return default
+            return self._by_target(function, name, module) or default
         return one_of(values, f"{CALLS_DIFFER}`{function.name}` differ", self.place(module, function))
+
+    def _by_target(self, function: FunctionNode, name: str, module: Module) -> Value | None:
+        """`_target_: package.Data`, `num_workers: 2`: what configurations give the class whose `__init__` no code calls."""
+        cls = module.file.index.class_of(function)
+        if function.name != "__init__" or cls is None or self._configured is None:
+            return None
+        return agreed(self._configured.given_to(cls.name, name))
 
     def _passed_through(self, name: str, module: Module, call: ast.Call, depth: int) -> Value | None:
         """`def __init__(self, *args, **kwargs): super().__init__(*args, **kwargs)`: what the calls of the former give by name."""

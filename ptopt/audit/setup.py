@@ -72,6 +72,7 @@ _OF_NETWORKS = (
     "segmentation_models",
 )
 _LISTED = 4  # places of evidence
+_MOST_ASKED = 12  # candidates whether they run, where one does
 
 
 @dataclass(frozen=True, slots=True)
@@ -434,14 +435,14 @@ def aside(found: Candidate) -> Candidate:
 
 
 def enough(candidates: Iterable[Candidate]) -> Iterator[Candidate]:
-    """Up to the one with which as many are on as a row lists: the others change nothing."""
+    """Up to the one with which as many are on as a row lists: the others change nothing. Of the hundreds in a library, no more than a dozen where one is on."""
     on: list[Candidate] = []
-    for candidate in candidates:
+    for asked, candidate in enumerate(candidates, 1):
         yield candidate
         if candidate.value.truth is True:
             on.append(candidate)
-            if len(_places(on)) == _LISTED:
-                return
+        if on and (asked >= _MOST_ASKED or len(_places(on)) == _LISTED):
+            return
 
 
 def open_condition(value: Value) -> str:

@@ -140,11 +140,20 @@ def _pin(path: str, text: str) -> Pin | None:
 
 
 def _is_of_tests(text: str, at: int) -> bool:
-    """Does what stands above the list say that it is what the code ran with: "Tested environments:"?"""
+    """Does what stands above the list say that it is what the code ran with: "Tested environments:", also over several lines?"""
+    above: list[str] = []
     for line in reversed(text[max(0, at - _LONGEST_LIST) : at].split("\n")[:-1]):
-        if line.strip() and not _ITEM.match(line):
-            return _OF_TESTS.search(line) is not None and "requir" not in line.lower()
-    return False
+        if line.startswith("#"):
+            above += (
+                [] if above else [line]
+            )  # a heading says what the list below it is; the text below that has its own
+            break
+        if above and not line.strip():
+            break
+        if line.strip() and (above or not _ITEM.match(line)):
+            above.append(line)
+    said = " ".join(reversed(above))
+    return _OF_TESTS.search(said) is not None and "requir" not in said.lower()
 
 
 def _versions(pattern: re.Pattern[str], text: str) -> list[_Found]:

@@ -22,6 +22,7 @@ _STRATEGIES = {
     "DataParallelPlus": "DataParallel", "parallel_apply": "DataParallel", "data_parallel": "DataParallel", "convert_sync_batchnorm": "",
 }  # fmt: skip
 
+_SHORT = {"DDP": "DDP", "FSDP": "FSDP"}
 DATA_PARALLEL = "`DataParallel`"  # how a row begins that says that it is used
 _STARTS_MORE = (
     "spawn",
@@ -122,7 +123,7 @@ def strategy(setup: Setup) -> Measure:
 
 def _stated(setup: Setup, place: Place) -> Value | None:
     """The flag that the wrapper at a place stands under, where commands or configurations switch it on: then nobody counts processes."""
-    for module, call in setup.calls(*_STRATEGIES, "DDP", "FSDP"):
+    for module, call in setup.calls(*_STRATEGIES, *_SHORT):
         if setup.place(module, call) != place:
             continue
         for ancestor, child in module.file.index.ancestors(call):
@@ -201,15 +202,19 @@ def _is_met(guard: ast.If | ast.IfExp, child: ast.AST) -> bool:
 
 
 def _wrappers(setup: Setup) -> Iterator[Candidate]:
-    for module, call in setup.calls(*_STRATEGIES, "DDP", "FSDP"):
+    for module, call in setup.calls(*_STRATEGIES, *_SHORT):
         name = setup.qualified(module, call.func)
         last = name.rpartition(".")[2]
-        label = _STRATEGIES.get(last, {"DDP": "DDP", "FSDP": "FSDP"}.get(last, last))
+        label = _STRATEGIES.get(last, _SHORT.get(last, last))
         if not label or _only_loads(module, call):
             continue
         if label == "DDP" and name.startswith("apex."):  # it has none of the arguments of that of torch
             label = "`DistributedDataParallel` of apex"
         yield setup.site(module, call, f"{label}{_details(setup, module, call) if label == 'DDP' else ''}")
+    for module in setup.live.read.values():
+        for call, label in module.once(_chosen_wrappers, module.file.tree):
+            if setup.live.runs(module, call):
+                yield setup.site(module, call, label)
     for cls in setup.live.classes:
         bases = [text_of(base).rpartition(".")[2] for base in cls.bases]
         label = next((_STRATEGIES[b] for b in bases if _STRATEGIES.get(b)), "")
@@ -218,6 +223,17 @@ def _wrappers(setup: Setup) -> Iterator[Candidate]:
     for module, call in setup.calls("initialize"):
         if setup.qualified(module, call.func).startswith("deepspeed"):
             yield setup.site(module, call, "DeepSpeed")
+
+
+def _chosen_wrappers(module: Module, _: ast.Module) -> list[tuple[ast.Call, str]]:
+    """`(DDP if dist.is_initialized() else Plain)(net)`"""
+    found = []
+    for call in module.file.index.of_type(ast.Call):
+        if isinstance(call.func, ast.IfExp):
+            last = text_of(call.func.body).rpartition(".")[2]
+            label = _STRATEGIES.get(last) or _SHORT.get(last)
+            found += [(call, label)] if label else []
+    return found
 
 
 def _only_loads(module: Module, call: ast.Call) -> bool:

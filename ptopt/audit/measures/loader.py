@@ -16,7 +16,8 @@ from ptopt.audit.measures.endless import is_endless
 from ptopt.audit.measures.itemstate import changes_between_epochs
 from ptopt.audit.measures.passes import single_pass
 from ptopt.audit.measures.unpinned import Unpinned, unpinned
-from ptopt.audit.modules import Module, dotted_name, text_of
+from ptopt.audit.modules import Module, text_of
+from ptopt.audit.phases import IS_TRAINING, asks_for_training
 from ptopt.audit.setup import Candidate, Setup
 from ptopt.audit.values import Measure, Place, State
 from ptopt.source.calls import last_name
@@ -29,7 +30,6 @@ _EVAL = re.compile(
 )
 _COUNTS_CPUS = re.compile(r"cpu_count|sched_getaffinity")
 _SAMPLES = re.compile(r"^(sampl(e|ing)|generate|inference)")
-_IS_TRAINING = re.compile(r"(^|\.)(is_?)?train(ing)?$")
 _TRAIN = re.compile(r"train|\btr_", re.I)
 _TESTS = frozenset({"test", "validate", "predict", "evaluate"})
 _FOREIGN = re.compile(r"^(nvidia|webdataset|ffcv|tensorflow_datasets)$")
@@ -313,29 +313,17 @@ def _of_branch(module: Module, call: ast.Call) -> str:
             break
         if isinstance(ancestor, (ast.If, ast.IfExp)) and child is not ancestor.test:
             inside = child is ancestor.body or (isinstance(ancestor, ast.If) and child in ancestor.body)
-            if (trains := _asks_for_training(ancestor.test)) is not None:
+            if (trains := asks_for_training(ancestor.test)) is not None:
                 return "train" if trains is inside else "eval"
         body = getattr(ancestor, "body", None)
         for guard in body[: body.index(child)] if isinstance(body, list) and child in body else ():
             if (
                 isinstance(guard, ast.If)
-                and _asks_for_training(guard.test)
+                and asks_for_training(guard.test)
                 and isinstance(guard.body[-1], ast.Return)
             ):
                 return "eval"
     return ""
-
-
-def _asks_for_training(test: ast.expr) -> bool | None:
-    """True of `is_train` and `mode == "train"`, False of `not is_train`; None of other conditions."""
-    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        inner = _asks_for_training(test.operand)
-        return None if inner is None else not inner
-    if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], (ast.Eq, ast.NotEq)):
-        side = test.comparators[0]
-        training = isinstance(side, ast.Constant) and side.value in ("train", "training")
-        return isinstance(test.ops[0], ast.Eq) if training else None
-    return True if _IS_TRAINING.search(dotted_name(test)) else None
 
 
 def _argument(setup: Setup, loader: _Loader, name: str, default: Any) -> Value:
@@ -388,7 +376,7 @@ def _in_training(given: ast.expr | None) -> ast.expr | None:
     while isinstance(given, ast.IfExp):
         negated = isinstance(given.test, ast.UnaryOp) and isinstance(given.test.op, ast.Not)
         test = given.test.operand if isinstance(given.test, ast.UnaryOp) and negated else given.test
-        if not _IS_TRAINING.search(text_of(test)):
+        if not IS_TRAINING.search(text_of(test)):
             break
         given = given.orelse if negated else given.body
     return given

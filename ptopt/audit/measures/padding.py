@@ -46,6 +46,7 @@ TO_LONGEST = (
     "batches are padded to their longest"  # a row that is off says so of what the advice need not ask for
 )
 _LISTED = 4  # places of a row
+_MOST_ASKED = 12  # keywords, where one surely runs
 _TEXT = re.compile(r"token|text|seq|len|mel|wav|audio|spec|input_ids|word|char", re.I)
 
 
@@ -187,10 +188,10 @@ def _padding_keywords(setup: Setup) -> dict[_Batches, list[tuple[Module, ast.key
 def _with_those_that_run(
     setup: Setup, found: list[Place], keywords: list[tuple[Module, ast.keyword]], doubted: dict[Place, str]
 ) -> list[Place]:
-    """The places with those of the keywords that may run, as many as are needed: whether they do is a costly question."""
+    """The places with those of the keywords that may run, as many as are needed: whether they do is a costly question, and libraries have hundreds."""
     sure = sum(place not in doubted for place in found)
-    for module, keyword in keywords:
-        if sure >= _LISTED:
+    for asked, (module, keyword) in enumerate(keywords):
+        if sure >= _LISTED or (sure and asked >= _MOST_ASKED):
             break
         runs = setup.runs(module, keyword)
         if runs.truth is False:

@@ -12,6 +12,7 @@ from ptopt.audit.calling import callers, holds_of_all_calls, lineage
 from ptopt.audit.foreign import calls_of
 from ptopt.audit.live import Live
 from ptopt.audit.modules import Module, qualified, text_of
+from ptopt.audit.phases import is_of_evaluating_phase
 from ptopt.audit.setup import Candidate, Setup
 from ptopt.audit.values import Measure, Place, State
 from ptopt.source.file import remembered
@@ -407,7 +408,9 @@ def _of_modules(live: Live) -> dict[str, list[tuple[Module, FunctionNode]]]:
 def _is_of_every_step(module: Module, block: ast.AST) -> bool:
     """Is it a part of each training step, as where a teacher or an encoder is asked: no evaluation?"""
     step = module.file.context.training_step(block) if isinstance(block, ast.With) else None
-    return step is not None and not step.full_batch and module.file.guards.rare(block, step.node) is None
+    if step is None or (isinstance(block, ast.With) and is_of_evaluating_phase(module, block)):
+        return False
+    return not step.full_batch and module.file.guards.rare(block, step.node) is None
 
 
 def _is_in_forward(module: Module, block: ast.AST) -> bool:
