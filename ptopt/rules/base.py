@@ -12,6 +12,7 @@ from typing import ClassVar
 from ptopt.change import ChangedFile
 from ptopt.findings import TEXTBOOK, Edit, Evidence, Fix, Safety, Severity, Span
 from ptopt.project.facts import NO_FACTS, ProjectFacts
+from ptopt.rules.examples import MARK, Invalid, plain
 from ptopt.source.file import SourceFile
 
 _IN_A_WORD = re.compile(r"\w\w")
@@ -28,7 +29,6 @@ HEADINGS = (
     "Sources",
 )
 SURE = 0.6  # a rule that states less only proposes; the ranker decides
-MARK = "# !"  # ends the lines of an INVALID example where a comment is expected
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +58,6 @@ class Problem:
     elsewhere: tuple[Problem, ...] = ()
     shown: bool = False
     severity: Severity | None = None  # default: that of the rule
-
-
-@dataclass(frozen=True, slots=True)
-class Invalid:
-    """Code that the rule reports on the lines that end in `# !`; `fixed` is the code after the fix, if it has one."""
-
-    code: str
-    fixed: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +100,9 @@ class Rule:
     until: ClassVar[Mapping[str, str]] = {}  # package -> first version for which it no longer does
     # Names of `ptopt.project.added` that a part of the advice needs, which is left out where a project lacks them.
     partly: ClassVar[frozenset[str]] = frozenset()
-    when_wrong: ClassVar[str]  # the condition under which a comment is wrong, in one clause
-    VALID: ClassVar[tuple[str, ...]]
-    INVALID: ClassVar[tuple[Invalid, ...]]
+    when_wrong: ClassVar[str] = ""  # the condition under which a comment is wrong, in one clause
+    VALID: ClassVar[tuple[str, ...]] = ()
+    INVALID: ClassVar[tuple[Invalid, ...]] = ()
     PROJECT: ClassVar[ProjectFacts] = NO_FACTS  # what the project of the examples pins
     BENCHMARK: ClassVar[Benchmark | None] = None
 
@@ -151,9 +143,28 @@ class Rule:
 
     @classmethod
     def sections(cls) -> dict[str, str]:
-        """Heading -> Markdown text, in the order of the docstring."""
+        """Heading -> Markdown text. What the docstring leaves out is taken from the class, where it says it."""
         parts = re.split(r"^## (.+)$", inspect.getdoc(cls) or "", flags=re.M)
-        return {title.strip(): body.strip() for title, body in zip(parts[1::2], parts[2::2], strict=True)}
+        written = {title.strip(): body.strip() for title, body in zip(parts[1::2], parts[2::2], strict=True)}
+        known = {**cls._unwritten(), **written}
+        return {title: known[title] for title in dict.fromkeys((*HEADINGS, *written)) if title in known}
+
+    @classmethod
+    def _unwritten(cls) -> dict[str, str]:
+        """The sections that say what an attribute says: an example with its fix, else with valid code beside it."""
+        if not (cls.VALID and cls.INVALID and cls.when_wrong):
+            return {}
+        shown = next((case for case in cls.INVALID if case.fixed), cls.INVALID[0])
+        return {
+            "When this is wrong": f"When {cls.when_wrong}.",
+            "Example": cls.fenced(shown.code),
+            "Use instead": cls.fenced(shown.fixed or cls.VALID[0]),
+        }
+
+    @classmethod
+    def fenced(cls, code: str) -> str:
+        """An example in Markdown."""
+        return f"```python\n{plain(code).rstrip()}\n```"
 
     @classmethod
     def keys(cls) -> tuple[str, str, str]:

@@ -1,4 +1,4 @@
-"""Turns a rule's examples into files: what the tests run, the pages print, and the model is shown."""
+"""A rule's examples, and how they become files: what the tests run, the pages print, and the model is shown."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ import re
 import textwrap
 
 from ptopt.change import ChangedFile, whole_file
-from ptopt.rules.base import MARK
+
+MARK = "# !"  # ends the lines of an INVALID example where a comment is expected
+_REMOVED = "# - "  # starts the lines of an example that a change took out, for rules about changes
+_FIXED = re.compile(r"( *)# \+(?: (.*)|$)")  # a line of an INVALID example that is there after the fix
 
 PRELUDE = """\
 import math
@@ -21,6 +24,42 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 """
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Invalid:
+    """Code that the rule reports on the lines that end in `# !`; `fixed` is the code after the fix, if it has one.
+
+    What the fix changes may stand in the code itself: lines that start with `# + ` take the place of the line above them,
+    and `# +` alone takes that line out.
+    """
+
+    code: str
+    fixed: str | None = None
+
+    def __post_init__(self) -> None:
+        code, fixed = _before_and_after(self.code)
+        if self.fixed is None and code != fixed:
+            object.__setattr__(self, "code", code)
+            object.__setattr__(self, "fixed", fixed)
+
+
+def _before_and_after(text: str) -> tuple[str, str]:
+    """The code of an example, and that after the fix."""
+    before: list[str] = []
+    after: list[str] = []
+    replaces = False
+    for line in text.split("\n"):
+        new = _FIXED.fullmatch(line)
+        if new is None:
+            before.append(line)
+            after.append(line)
+        elif not replaces:
+            after.pop()
+        if new is not None and new[2] is not None:
+            after.append(new[1] + new[2])
+        replaces = new is not None
+    return "\n".join(before), "\n".join(after)
 
 
 def plain(code: str) -> str:
@@ -68,9 +107,6 @@ def marked_lines(code: str) -> list[int]:
     """Lines of `plain(code)` on which a comment is expected."""
     lines = textwrap.dedent(code).strip("\n").split("\n")
     return [number for number, line in enumerate(lines, 1) if line.endswith(MARK)]
-
-
-_REMOVED = "# - "  # starts the lines of an example that a change took out, for rules about changes
 
 
 def as_change(path: str, text: str) -> ChangedFile:

@@ -8,6 +8,7 @@ import pytest
 
 from ptopt.rules import all_rules, find_rule, rules
 from ptopt.rules.base import HEADINGS, Invalid, Problem, Rule
+from ptopt.rules.examples import plain
 from ptopt.rules.shared.calls import CallRule, ResolvedCall
 from ptopt.rules.testing import fault_of_invalid, fault_of_valid, faults
 from ptopt.source.frequency import Often
@@ -60,6 +61,51 @@ def test_what_is_wrong_with_examples_is_reported() -> None:
         "ACME002 INVALID[2]: is reported on the lines [] of the example with its imports, not on [11]",
         "ACME002 INVALID[3]: a fix of it does not pass its own verification",
     ]
+
+
+def test_the_lines_that_a_fix_writes_may_stand_below_those_that_it_replaces() -> None:
+    case = Invalid("""
+        for batch in loader:
+            a = f(batch)  # !
+            # + a = g(batch)
+            # + if a:
+            # +     break
+            print(a)
+            # +
+            use(a)
+    """)
+    assert (
+        plain(case.code) == "for batch in loader:\n    a = f(batch)\n    print(a)\n    use(a)\n"
+        and plain(case.fixed or "")
+        == "for batch in loader:\n    a = g(batch)\n    if a:\n        break\n    use(a)\n"
+    )
+    assert Invalid("a = 1  # !").fixed is None
+
+
+def test_a_page_takes_from_the_class_what_the_docstring_leaves_out() -> None:
+    fixed = Invalid("a = b.half()  # !\n# + a = b")
+
+    class Short(_Wrong):
+        """Halves.
+
+        ## Fix safety
+        Safe.
+
+        ## What it does
+        Finds halves.
+        """
+
+        INVALID = (Invalid("a = b  # !"), fixed)
+
+    assert list(Short.sections().items()) == [
+        ("What it does", "Finds halves."),
+        ("When this is wrong", "When never."),
+        ("Example", "```python\na = b.half()\n```"),
+        ("Use instead", "```python\na = b\n```"),
+        ("Fix safety", "Safe."),
+    ]
+    Short.INVALID = (Invalid("a = b  # !"),)
+    assert Short.sections()["Use instead"] == f"```python\n{plain(_Wrong.VALID[0]).rstrip()}\n```"
 
 
 @pytest.mark.parametrize("rule", all_rules(), ids=lambda r: r.id)

@@ -67,15 +67,12 @@ class AttentionForOnePosition(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def forward(self, x):
                 x, _ = F.multi_head_attention_forward(query=x, key=x, value=x, num_heads=8)  # !
                 return x[0]
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Pool(nn.Module):
                 def __init__(self):
                     super().__init__()
@@ -84,10 +81,8 @@ class AttentionForOnePosition(Rule):
                 def forward(self, x):
                     out, _ = self.attn(x, x, x)  # !
                     return self.proj(out[0])
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Pool(nn.Module):
                 def __init__(self):
                     super().__init__()
@@ -96,8 +91,7 @@ class AttentionForOnePosition(Rule):
                 def forward(self, x):
                     out = self.attn(x, x, x)[0]  # !
                     return out[:, 0]
-            """
-        ),
+        """),
     )
 
     def candidates(self, file: SourceFile) -> list[ast.AST]:

@@ -106,34 +106,28 @@ class AttentionInSteps(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def forward(self, query, key, value, position):
                 scores = torch.matmul(query, key.permute(0, 1, 3, 2))
                 scores = scores + self.bias(position).view_as(scores)
                 weights = scores.softmax(dim=-1)  # !
                 weights = self.drop(weights).type_as(value)
                 return torch.matmul(weights, value)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def forward(self, queries, keys, values, mask):
                 scores = torch.einsum("blhe,bshe->bhls", queries, keys)
                 if self.masked:
                     scores.masked_fill_(mask, -float("inf"))
                 A = self.dropout(torch.softmax(self.scale * scores, dim=-1))  # !
                 return torch.einsum("bhls,bshd->blhd", A, values)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def forward(self, q, k, v):
                 attn = (q.transpose(-2, -1) @ k) * self.scale
                 attn = attn.softmax(dim=-1)  # !
                 return v @ attn.transpose(-2, -1)
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -99,8 +99,7 @@ class AttentionWeightsDiscarded(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             class Block(nn.Module):
                 def __init__(self):
                     super().__init__()
@@ -108,19 +107,9 @@ class AttentionWeightsDiscarded(Rule):
 
                 def forward(self, x):
                     return x + self.attn(x, x, x)[0]  # !
-            """,
-            """
-            class Block(nn.Module):
-                def __init__(self):
-                    super().__init__()
-                    self.attn = nn.MultiheadAttention(64, 4)
-
-                def forward(self, x):
-                    return x + self.attn(x, x, x, need_weights=False)[0]
-            """,
-        ),
-        Invalid(
-            """
+                    # + return x + self.attn(x, x, x, need_weights=False)[0]
+        """),
+        Invalid("""
             class Block(nn.Module):
                 def __init__(self):
                     super().__init__()
@@ -128,21 +117,10 @@ class AttentionWeightsDiscarded(Rule):
 
                 def forward(self, x, memory, mask):
                     out, _ = self.attn(x, memory, memory, key_padding_mask=mask)  # !
+                    # + out, _ = self.attn(x, memory, memory, key_padding_mask=mask, need_weights=False)
                     return out
-            """,
-            """
-            class Block(nn.Module):
-                def __init__(self):
-                    super().__init__()
-                    self.attn = torch.nn.MultiheadAttention(64, 4, batch_first=True)
-
-                def forward(self, x, memory, mask):
-                    out, _ = self.attn(x, memory, memory, key_padding_mask=mask, need_weights=False)
-                    return out
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Block(nn.Module):
                 def __init__(self):
                     super().__init__()
@@ -153,25 +131,11 @@ class AttentionWeightsDiscarded(Rule):
                         x,
                         x,
                         x,
+                        # + x,
+                        # + need_weights=False,
                     )
                     return out
-            """,
-            """
-            class Block(nn.Module):
-                def __init__(self):
-                    super().__init__()
-                    self.attn = nn.MultiheadAttention(64, 4)
-
-                def forward(self, x):
-                    out, weights = self.attn(
-                        x,
-                        x,
-                        x,
-                        need_weights=False,
-                    )
-                    return out
-            """,
-        ),
+        """),
     )
     BENCHMARK = Benchmark(
         setup="""

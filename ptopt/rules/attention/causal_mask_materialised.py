@@ -110,17 +110,13 @@ class CausalMaskMaterialised(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def forward(q, k, v, T):
                 mask = torch.tril(torch.ones(T, T, dtype=torch.bool, device=q.device))
+                # +
                 return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)  # !
-            """,
-            """
-            def forward(q, k, v, T):
-                return F.scaled_dot_product_attention(q, k, v, is_causal=True)
-            """,
-        ),
+                # + return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        """),
         Invalid(
             """
             def forward(q, k, v):
@@ -135,17 +131,13 @@ class CausalMaskMaterialised(Rule):
                 return out
             """,
         ),
-        Invalid(
-            """
+        Invalid("""
             def forward(q, k, v):
                 T = q.size(2)
+                # +
                 return F.scaled_dot_product_attention(q, k, v, attn_mask=torch.ones(T, T, dtype=torch.bool).tril())  # !
-            """,
-            """
-            def forward(q, k, v):
-                return F.scaled_dot_product_attention(q, k, v, is_causal=True)
-            """,
-        ),
+                # + return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        """),
     )
     BENCHMARK = Benchmark(
         setup="""

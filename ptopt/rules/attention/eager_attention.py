@@ -72,43 +72,25 @@ class EagerAttention(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             from transformers import AutoModel
             model = AutoModel.from_pretrained(name, attn_implementation="eager")  # !
-            """,
-            """
-            from transformers import AutoModel
-            model = AutoModel.from_pretrained(name)
-            """,
-        ),
-        Invalid(
-            """
+            # + model = AutoModel.from_pretrained(name)
+        """),
+        Invalid("""
             from transformers import AutoModelForCausalLM
             model = AutoModelForCausalLM.from_pretrained(  # !
                 "meta-llama/Llama-3.2-1B",
                 attn_implementation="eager",
+                # +
                 torch_dtype="bfloat16",
             )
-            """,
-            """
-            from transformers import AutoModelForCausalLM
-            model = AutoModelForCausalLM.from_pretrained(
-                "meta-llama/Llama-3.2-1B",
-                torch_dtype="bfloat16",
-            )
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             import transformers
             bert = transformers.BertModel.from_pretrained("bert-base-uncased", attn_implementation='eager', num_labels=2)  # !
-            """,
-            """
-            import transformers
-            bert = transformers.BertModel.from_pretrained("bert-base-uncased", num_labels=2)
-            """,
-        ),
+            # + bert = transformers.BertModel.from_pretrained("bert-base-uncased", num_labels=2)
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

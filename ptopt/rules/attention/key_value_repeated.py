@@ -85,31 +85,25 @@ class KeyValueRepeated(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def forward(q, k, v, groups):
                 k = k.repeat_interleave(groups, dim=1)
                 v = v.repeat_interleave(groups, dim=1)
                 return F.scaled_dot_product_attention(q, k, v, is_causal=True)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def forward(self, q, k, v):
                 keys = repeat_kv(k, self.n_rep)
                 values = repeat_kv(v, self.n_rep)
                 return F.scaled_dot_product_attention(q, keys, values, dropout_p=0.0, is_causal=True)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def forward(q, k, v, rep):
                 k = torch.repeat_interleave(k, rep, dim=-3)
                 v = torch.repeat_interleave(v, rep, dim=-3)
                 out = F.scaled_dot_product_attention(q, k, v)  # !
                 return out
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

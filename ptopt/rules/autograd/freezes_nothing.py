@@ -121,60 +121,33 @@ class FreezesNothing(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             for p in model.encoder.parameters():
                 p.require_grad = False  # !
-            """,
-            """
-            for p in model.encoder.parameters():
-                p.requires_grad = False
-            """,
-        ),
-        Invalid(
-            """
+                # + p.requires_grad = False
+        """),
+        Invalid("""
             class Net(nn.Module):
                 def __init__(self):
                     super().__init__()
                     self.encoder = nn.Linear(3, 3)
                     self.encoder.requires_grad = False  # !
-            """,
-            """
-            class Net(nn.Module):
-                def __init__(self):
-                    super().__init__()
-                    self.encoder = nn.Linear(3, 3)
-                    self.encoder.requires_grad_(False)
-            """,
-        ),
-        Invalid(
-            """
+                    # + self.encoder.requires_grad_(False)
+        """),
+        Invalid("""
             class Quantizer(nn.Module):
                 def __init__(self):
                     super().__init__()
                     self.scale = nn.Parameter(torch.ones(1))
                     self.scale.requires_gradient = False  # !
-            """,
-            """
-            class Quantizer(nn.Module):
-                def __init__(self):
-                    super().__init__()
-                    self.scale = nn.Parameter(torch.ones(1))
-                    self.scale.requires_grad = False
-            """,
-        ),
-        Invalid(
-            """
+                    # + self.scale.requires_grad = False
+        """),
+        Invalid("""
             teacher = build(config)
             teacher.eval()
             teacher.requires_grad = False  # !
-            """,
-            """
-            teacher = build(config)
-            teacher.eval()
-            teacher.requires_grad_(False)
-            """,
-        ),
+            # + teacher.requires_grad_(False)
+        """),
     )
 
     def candidates(self, file: SourceFile) -> list[ast.AST]:

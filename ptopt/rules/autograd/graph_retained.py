@@ -88,56 +88,31 @@ class GraphRetained(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             for x, y in loader:
                 optimizer.zero_grad()
                 loss = F.cross_entropy(model(x.cuda()), y.cuda())
                 loss.backward(retain_graph=True)  # !
+                # + loss.backward()
                 optimizer.step()
-            """,
-            """
-            for x, y in loader:
-                optimizer.zero_grad()
-                loss = F.cross_entropy(model(x.cuda()), y.cuda())
-                loss.backward()
-                optimizer.step()
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def train(model, loader, optimizer):
                 for batch in loader:
                     output = model(batch["input"])
                     loss = F.mse_loss(output, batch["target"])
                     scaler.scale(loss).backward(retain_graph=True)  # !
+                    # + scaler.scale(loss).backward()
                     scaler.step(optimizer)
-            """,
-            """
-            def train(model, loader, optimizer):
-                for batch in loader:
-                    output = model(batch["input"])
-                    loss = F.mse_loss(output, batch["target"])
-                    scaler.scale(loss).backward()
-                    scaler.step(optimizer)
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             for step, data in enumerate(loader):
                 out = net(data)
                 loss = criterion(out, data.y)
                 accelerator.backward(loss, retain_graph=True)  # !
+                # + accelerator.backward(loss)
                 optimizer.step()
-            """,
-            """
-            for step, data in enumerate(loader):
-                out = net(data)
-                loss = criterion(out, data.y)
-                accelerator.backward(loss)
-                optimizer.step()
-            """,
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -142,46 +142,26 @@ class ResultStoredWithGraph(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def hook(module, inputs, output):
                 activations[name] = output  # !
+                # + activations[name] = output.detach()
             layer.register_forward_hook(hook)
-            """,
-            """
-            def hook(module, inputs, output):
-                activations[name] = output.detach()
-            layer.register_forward_hook(hook)
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Recorder(nn.Module):
                 def record(self, attn: torch.Tensor):
                     self.recordings.append(attn.cpu())  # !
-            """,
-            """
-            class Recorder(nn.Module):
-                def record(self, attn: torch.Tensor):
-                    self.recordings.append(attn.detach().cpu())
-            """,
-        ),
-        Invalid(
-            """
+                    # + self.recordings.append(attn.detach().cpu())
+        """),
+        Invalid("""
             class Attention(nn.Module):
                 def forward(self, q, k, v):
                     weights = torch.softmax(q @ k.transpose(-2, -1), -1)
                     self.attn_weights = weights  # !
+                    # + self.attn_weights = weights.detach()
                     return weights @ v
-            """,
-            """
-            class Attention(nn.Module):
-                def forward(self, q, k, v):
-                    weights = torch.softmax(q @ k.transpose(-2, -1), -1)
-                    self.attn_weights = weights.detach()
-                    return weights @ v
-            """,
-        ),
+        """),
     )
 
     def candidates(self, file: SourceFile) -> list[ast.AST]:

@@ -89,34 +89,28 @@ class TensorKeptOnContext(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             class Square(torch.autograd.Function):
                 @staticmethod
                 def forward(ctx, x: torch.Tensor):
                     ctx.squared = x.pow(2)  # !
                     return ctx.squared + 1
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Softmax(torch.autograd.Function):
                 @staticmethod
                 def forward(ctx, graph, scores):
                     out = torch.softmax(scores, -1)
                     ctx.cache = (graph, out)  # !
                     return out
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Mask(torch.autograd.Function):
                 @staticmethod
                 def forward(ctx, x: torch.Tensor, limit):
                     ctx.mask = x > limit  # !
                     return x.clamp(max=limit)
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -93,8 +93,7 @@ class CpuLimitBelowWorkers(ConfigRule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             apiVersion: v1
             kind: Pod
             spec:
@@ -104,10 +103,8 @@ class CpuLimitBelowWorkers(ConfigRule):
                   resources:
                     limits:
                       cpu: 4  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             apiVersion: batch/v1
             kind: Job
             spec:
@@ -119,10 +116,8 @@ class CpuLimitBelowWorkers(ConfigRule):
                       resources:
                         limits:
                           cpu: "16"  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             apiVersion: v1
             kind: Pod
             spec:
@@ -132,8 +127,7 @@ class CpuLimitBelowWorkers(ConfigRule):
                   resources:
                     limits:
                       cpu: 3500m  # !
-            """
-        ),
+        """),
     )
 
     def check_config(self, file: ConfigFile) -> Iterator[ConfigProblem]:

@@ -91,8 +91,7 @@ class ServerWithoutGpu(ConfigRule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             apiVersion: v1
             kind: Pod
             spec:
@@ -100,10 +99,8 @@ class ServerWithoutGpu(ConfigRule):
                 - name: server
                   image: vllm/vllm-openai:v0.10.0
                   resources: {limits: {cpu: 8}}  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             apiVersion: apps/v1
             kind: Deployment
             spec:
@@ -115,10 +112,8 @@ class ServerWithoutGpu(ConfigRule):
                       resources:  # !
                         requests:
                           memory: 16Gi
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             apiVersion: apps/v1
             kind: StatefulSet
             spec:
@@ -130,8 +125,7 @@ class ServerWithoutGpu(ConfigRule):
                       command: [python3, -m, sglang.launch_server]
                       resources:  # !
                         limits: {cpu: 16}
-            """
-        ),
+        """),
     )
 
     def check_config(self, file: ConfigFile) -> Iterator[ConfigProblem]:

@@ -101,8 +101,7 @@ class ServerWithoutStartupProbe(ConfigRule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             apiVersion: v1
             kind: Pod
             spec:
@@ -111,10 +110,8 @@ class ServerWithoutStartupProbe(ConfigRule):
                   image: vllm/vllm-openai
                   resources: {limits: {nvidia.com/gpu: 1}}
                   livenessProbe: {httpGet: {path: /health, port: 8000}}  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             apiVersion: apps/v1
             kind: Deployment
             spec:
@@ -128,10 +125,8 @@ class ServerWithoutStartupProbe(ConfigRule):
                         httpGet: {path: /health, port: 80}
                         initialDelaySeconds: 60
                         periodSeconds: 10
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             apiVersion: v1
             kind: Pod
             spec:
@@ -141,8 +136,7 @@ class ServerWithoutStartupProbe(ConfigRule):
                   resources: {limits: {nvidia.com/gpu: 1}}
                   command: [vllm, serve, /models/llama]
                   livenessProbe: {tcpSocket: {port: 8000}, initialDelaySeconds: 120, failureThreshold: 5}  # !
-            """
-        ),
+        """),
     )
 
     def check_config(self, file: ConfigFile) -> Iterator[ConfigProblem]:

@@ -114,8 +114,7 @@ class SharedMemorySmall(ConfigRule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             apiVersion: v1
             kind: Pod
             spec:
@@ -126,19 +125,15 @@ class SharedMemorySmall(ConfigRule):
                   resources:
                     limits:
                       nvidia.com/gpu: 8  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             services:
               train:
                 image: registry/train:1
                 command: python train.py --epochs 3
                 gpus: all  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             apiVersion: apps/v1
             kind: Deployment
             spec:
@@ -151,8 +146,7 @@ class SharedMemorySmall(ConfigRule):
                       resources:
                         limits:
                           nvidia.com/gpu: "4"  # !
-            """
-        ),
+        """),
     )
 
     def check_config(self, file: ConfigFile) -> Iterator[ConfigProblem]:

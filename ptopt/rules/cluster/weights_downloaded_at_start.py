@@ -110,16 +110,13 @@ class WeightsDownloadedAtStart(ConfigRule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             services:
               server:
                 image: vllm/vllm-openai  # !
                 command: --model meta-llama/Llama-3.1-8B-Instruct
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             apiVersion: apps/v1
             kind: Deployment
             spec:
@@ -129,10 +126,8 @@ class WeightsDownloadedAtStart(ConfigRule):
                     - name: server
                       image: vllm/vllm-openai:v0.10.0  # !
                       args: ["--model", "org/model"]
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             apiVersion: apps/v1
             kind: Deployment
             spec:
@@ -144,14 +139,11 @@ class WeightsDownloadedAtStart(ConfigRule):
                       command: [vllm, serve, org/model]
                       volumeMounts: [{name: shm, mountPath: /dev/shm}]
                   volumes: [{name: shm, emptyDir: {medium: Memory}}]
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             FROM python:3.12
             CMD hf download org/model --local-dir /models && python serve.py  # !
-            """
-        ),
+        """),
     )
 
     def check_config(self, file: ConfigFile) -> Iterator[ConfigProblem]:

@@ -78,28 +78,22 @@ class CompileInLoop(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             for batch in loader:
                 compiled = torch.compile(model)  # !
                 compiled(batch).loss.backward()
                 optimizer.step()
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Net(nn.Module):
                 def forward(self, x):
                     return torch.compile(self.inner)(x)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             for batch in val_loader:
                 run = torch.compile(model, mode="reduce-overhead")  # !
                 scores.append(run(batch))
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

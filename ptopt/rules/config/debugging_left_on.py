@@ -140,44 +140,25 @@ class DebuggingLeftOn(SettingRule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             {
               "zero_optimization": {"stage": 2},
               "wall_clock_breakdown": true  # !
+              # + "wall_clock_breakdown": false
             }
-            """,
-            """
-            {
-              "zero_optimization": {"stage": 2},
-              "wall_clock_breakdown": false
-            }
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             trainer:
               max_epochs: 3
               devices: 1
               detect_anomaly: true  # !
-            """,
-            """
-            trainer:
-              max_epochs: 3
-              devices: 1
-              detect_anomaly: false
-            """,
-        ),
-        Invalid(
-            """
+              # + detect_anomaly: false
+        """),
+        Invalid("""
             per_device_train_batch_size: 8
             full_determinism: true  # !
-            """,
-            """
-            per_device_train_batch_size: 8
-            full_determinism: false
-            """,
-        ),
+            # + full_determinism: false
+        """),
     )
 
     def excused(self, block: Block, setting: Setting, file: ConfigFile) -> bool:

@@ -98,46 +98,26 @@ class FullPrecision(ConfigRule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             trainer:
               accelerator: gpu
               max_epochs: 10
               precision: 32  # !
-            """,
-            """
-            trainer:
-              accelerator: gpu
-              max_epochs: 10
-              precision: bf16-mixed
-            """,
-        ),
-        Invalid(
-            """
+              # + precision: bf16-mixed
+        """),
+        Invalid("""
             per_device_train_batch_size: 8
             fp16: false
             bf16: false  # !
-            """,
-            """
-            per_device_train_batch_size: 8
-            fp16: false
-            bf16: true
-            """,
-        ),
-        Invalid(
-            """
+            # + bf16: true
+        """),
+        Invalid("""
             model:
               _component_: torchtune.models.llama3_1.llama3_1_8b
             device: cuda
             dtype: fp32  # !
-            """,
-            """
-            model:
-              _component_: torchtune.models.llama3_1.llama3_1_8b
-            device: cuda
-            dtype: bf16
-            """,
-        ),
+            # + dtype: bf16
+        """),
     )
 
     def check_config(self, file: ConfigFile) -> Iterator[ConfigProblem]:

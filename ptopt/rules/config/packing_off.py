@@ -99,50 +99,31 @@ class PackingOff(SettingRule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             base_model: some/model
             datasets:
               - path: some/data
             micro_batch_size: 4
             sequence_len: 4096
             sample_packing: false  # !
-            """,
-            """
-            base_model: some/model
-            datasets:
-              - path: some/data
-            micro_batch_size: 4
-            sequence_len: 4096
-            sample_packing: true
-            """,
-        ),
-        Invalid(
-            """
+            # + sample_packing: true
+        """),
+        Invalid("""
             tokenizer:
               _component_: torchtune.models.llama3.llama3_tokenizer
               max_seq_len: 8192
             dataset:
               _component_: torchtune.datasets.alpaca_dataset
               packed: False  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             base_model: some/model
             datasets:
               - path: some/data
             num_epochs: 2
             sample_packing: no  # !
-            """,
-            """
-            base_model: some/model
-            datasets:
-              - path: some/data
-            num_epochs: 2
-            sample_packing: true
-            """,
-        ),
+            # + sample_packing: true
+        """),
     )
 
     def excused(self, block: Block, setting: Setting, file: ConfigFile) -> bool:

@@ -94,72 +94,38 @@ class PinningOff(SettingRule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             trainer:
               accelerator: gpu
               max_epochs: 20
             data:
               batch_size: 1
               pin_memory: false  # !
-            """,
-            """
-            trainer:
-              accelerator: gpu
-              max_epochs: 20
-            data:
-              batch_size: 1
-              pin_memory: true
-            """,
-        ),
-        Invalid(
-            """
+              # + pin_memory: true
+        """),
+        Invalid("""
             per_device_train_batch_size: 8
             dataloader_pin_memory: false  # !
-            """,
-            """
-            per_device_train_batch_size: 8
-            dataloader_pin_memory: true
-            """,
-        ),
-        Invalid(
-            """
+            # + dataloader_pin_memory: true
+        """),
+        Invalid("""
             {
               "zero_optimization": {
                 "stage": 2,
                 "offload_optimizer": {
                   "device": "cpu",
                   "pin_memory": false  # !
+                  # + "pin_memory": true
                 }
               }
             }
-            """,
-            """
-            {
-              "zero_optimization": {
-                "stage": 2,
-                "offload_optimizer": {
-                  "device": "cpu",
-                  "pin_memory": true
-                }
-              }
-            }
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             base_model: some/model
             datasets:
               - path: some/data
             num_epochs: 1
             dataloader_pin_memory: false  # !
-            """,
-            """
-            base_model: some/model
-            datasets:
-              - path: some/data
-            num_epochs: 1
-            dataloader_pin_memory: true
-            """,
-        ),
+            # + dataloader_pin_memory: true
+        """),
     )

@@ -74,32 +74,22 @@ class ServerWithoutGraphs(ConfigRule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             model: some/model
             tensor-parallel-size: 2
             enforce-eager: true  # !
-            """,
-            """
-            model: some/model
-            tensor-parallel-size: 2
-            enforce-eager: false
-            """,
-        ),
-        Invalid(
-            """
+            # + enforce-eager: false
+        """),
+        Invalid("""
             FROM vllm/vllm-openai:v0.10.0
             CMD ["--model", "some/model", "--enforce-eager"]  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             services:
               server:
                 image: vllm/vllm-openai
                 command: --model some/model --enforce-eager  # !
-            """
-        ),
+        """),
     )
 
     def check_config(self, file: ConfigFile) -> Iterator[ConfigProblem]:

@@ -84,29 +84,23 @@ class CopiedBeforeInstall(ConfigRule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             FROM python:3.12
             COPY . /app  # !
             WORKDIR /app
             RUN pip install -r requirements.txt
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             FROM nvidia/cuda:12.8.1-devel-ubuntu24.04
             ADD ./ /workspace  # !
             RUN apt-get update && cd /workspace && pip3 install --no-cache-dir torch==2.9.0 torchvision
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             FROM python:3.12 AS base
             RUN pip install uv
             COPY --chown=me . .  # !
             RUN uv pip install --system vllm
-            """
-        ),
+        """),
     )
 
     def check_config(self, file: ConfigFile) -> Iterator[ConfigProblem]:

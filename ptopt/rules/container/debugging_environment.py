@@ -80,14 +80,11 @@ class DebuggingEnvironment(ConfigRule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             FROM python:3.12
             ENV OMP_NUM_THREADS=1 CUDA_LAUNCH_BLOCKING="1"  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             services:
               train:
                 image: me/train
@@ -97,10 +94,8 @@ class DebuggingEnvironment(ConfigRule):
                 image: me/other
                 environment:
                   PYTORCH_NO_CUDA_MEMORY_CACHING: 1  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             apiVersion: v1
             kind: Pod
             spec:
@@ -110,8 +105,7 @@ class DebuggingEnvironment(ConfigRule):
                   env:
                     - name: TORCH_DISTRIBUTED_DEBUG
                       value: "DETAIL"  # !
-            """
-        ),
+        """),
     )
 
     def check_config(self, file: ConfigFile) -> Iterator[ConfigProblem]:

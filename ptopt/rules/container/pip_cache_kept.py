@@ -87,36 +87,21 @@ class PipCacheKept(ConfigRule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             FROM python:3.12
             RUN pip install torch==2.9.0  # !
-            """,
-            """
-            FROM python:3.12
-            RUN pip install --no-cache-dir torch==2.9.0
-            """,
-        ),
-        Invalid(
-            """
+            # + RUN pip install --no-cache-dir torch==2.9.0
+        """),
+        Invalid("""
             FROM nvidia/cuda:12.8.1-devel-ubuntu24.04
             RUN python3 -m pip install torch torchvision --index-url https://download.pytorch.org/whl/cu128  # !
-            """,
-            """
-            FROM nvidia/cuda:12.8.1-devel-ubuntu24.04
-            RUN python3 -m pip install --no-cache-dir torch torchvision --index-url https://download.pytorch.org/whl/cu128
-            """,
-        ),
-        Invalid(
-            """
+            # + RUN python3 -m pip install --no-cache-dir torch torchvision --index-url https://download.pytorch.org/whl/cu128
+        """),
+        Invalid("""
             FROM python:3.12
             RUN apt-get update && pip3 install vllm  # !
-            """,
-            """
-            FROM python:3.12
-            RUN apt-get update && pip3 install --no-cache-dir vllm
-            """,
-        ),
+            # + RUN apt-get update && pip3 install --no-cache-dir vllm
+        """),
     )
 
     def check_config(self, file: ConfigFile) -> Iterator[ConfigProblem]:

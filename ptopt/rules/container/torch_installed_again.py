@@ -84,27 +84,21 @@ class TorchInstalledAgain(ConfigRule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             FROM pytorch/pytorch:2.5.1-cuda12.4-cudnn9-runtime
             RUN pip install --no-cache-dir torch==2.9.0  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             FROM nvcr.io/nvidia/pytorch:24.10-py3 AS base
             FROM base
             RUN pip uninstall -y torch
             RUN pip install torch torchvision --index-url https://download.pytorch.org/whl/cu124  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             FROM python:3.12
             RUN pip install --no-cache-dir torch==2.4.0
             RUN pip install --no-cache-dir --upgrade torch==2.5.0  # !
-            """
-        ),
+        """),
     )
 
     def check_config(self, file: ConfigFile) -> Iterator[ConfigProblem]:

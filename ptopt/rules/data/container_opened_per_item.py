@@ -121,17 +121,14 @@ class ContainerOpenedPerItem(ItemRule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             import h5py, torch
             class Images(Dataset):
                 def __getitem__(self, i):
                     with h5py.File(self.path, "r") as f:  # !
                         return f["images"][i]
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             import rasterio, torch
             class Tiles(Dataset):
                 def __getitem__(self, i):
@@ -139,17 +136,14 @@ class ContainerOpenedPerItem(ItemRule):
 
                 def merge(self, paths):
                     return combine([rasterio.open(path) for path in paths])  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             import lmdb, torch
             class Keys(Dataset):
                 def __getitem__(self, i):
                     env = lmdb.open(self.root, readonly=True)  # !
                     return env.begin().get(self.keys[i])
-            """
-        ),
+        """),
     )
 
     def _candidate(self, node: ast.AST, file: SourceFile) -> bool:

@@ -69,33 +69,27 @@ class DataframeRowLoop(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             import pandas as pd
             def items(path):
                 out = []
                 for _, row in pd.read_csv(path).iterrows():  # !
                     out.append((row["path"], row["label"]))
                 return out
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             import pandas as pd
             def label(df):
                 df["label"] = df.apply(lambda row: row["a"] > row["b"], axis=1)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             import pandas as pd
             def paths(df):
                 out = []
                 for i in range(len(df)):
                     out.append(df.iloc[i]["path"])  # !
                 return out
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -81,24 +81,19 @@ class DataframeRowPerItem(ItemRule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             class Rows(Dataset):
                 def __getitem__(self, i):
                     row = self.df.iloc[i]  # !
                     return row["text"], row["label"]
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Images(Dataset):
                 def __getitem__(self, idx):
                     name = self.landmarks_frame.iloc[idx, 0]  # !
                     return self.transform(Image.open(name)), self.landmarks_frame.iloc[idx, 1:]  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             import pandas as pd
             from torch.utils.data import Dataset
             class Rows(Dataset):
@@ -107,8 +102,7 @@ class DataframeRowPerItem(ItemRule):
 
                 def __getitem__(self, i):
                     return self.rows.loc[i, "label"]  # !
-            """
-        ),
+        """),
     )
 
     def _candidate(self, node: ast.AST, file: SourceFile) -> bool:

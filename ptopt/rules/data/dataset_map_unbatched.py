@@ -96,24 +96,19 @@ class DatasetMapUnbatched(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             from datasets import load_dataset
             dataset = load_dataset("imdb")
             dataset = dataset.map(lambda row: tokenizer(row["text"]))  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             from datasets import load_dataset
             def tokenize(row):
                 return tokenizer(row["text"], truncation=True)
             dataset = load_dataset("imdb")["train"]
             train_data = dataset.map(tokenize, remove_columns=["text"])  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             from datasets import Dataset
             class Trainer:
                 def __init__(self, train_dataset: Dataset):
@@ -122,8 +117,7 @@ class DatasetMapUnbatched(Rule):
                 def tokenize_row(self, row):
                     prompt = self.tokenizer(row["prompt"], add_special_tokens=False)
                     return {"input_ids": prompt["input_ids"]}
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -116,8 +116,7 @@ class DecodedBetweenForwards(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             import torch
             from PIL import Image
 
@@ -127,20 +126,16 @@ class DecodedBetweenForwards(Rule):
                     image = transform(Image.open(path)).unsqueeze(0).cuda()
                     features.append(model(image))
                 return features
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             import librosa
 
             def embed(encoder, files):
                 for file in tqdm(files):  # !
                     wav, _ = librosa.load(file, sr=16000)
                     save(encoder(torch.from_numpy(wav).cuda()))
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             import cv2
             import torch
 
@@ -149,8 +144,7 @@ class DecodedBetweenForwards(Rule):
                     image = cv2.imread(os.path.join(folder, name))
                     out = net(prepare(image).cuda())
                     write(name, out)
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

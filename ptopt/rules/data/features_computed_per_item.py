@@ -86,17 +86,14 @@ class FeaturesComputedPerItem(ItemRule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             import librosa, torch
             class Clips(Dataset):
                 def __getitem__(self, i):
                     audio, rate = librosa.load(self.paths[i], sr=16000)  # !
                     return torch.from_numpy(audio)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             import torch, librosa
             class Clips(Dataset):
                 def __getitem__(self, i):
@@ -104,17 +101,14 @@ class FeaturesComputedPerItem(ItemRule):
 
                 def features(self, audio):
                     return torch.tensor(librosa.feature.mfcc(y=audio, sr=16000))  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             import torch
             from mel import mel_spectrogram
             class Clips(Dataset):
                 def __getitem__(self, i):
                     return mel_spectrogram(torch.load(self.paths[i]), 1024)  # !
-            """
-        ),
+        """),
     )
 
     def _candidate(self, node: ast.AST, file: SourceFile) -> bool:

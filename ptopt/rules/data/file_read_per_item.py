@@ -96,15 +96,12 @@ class FileReadPerItem(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             class Rows(Dataset):
                 def __getitem__(self, i):
                     return np.load(self.path)[i]  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             import json
             from torch.utils.data import Dataset
 
@@ -113,10 +110,8 @@ class FileReadPerItem(Rule):
                     with open(self.caption_file) as f:
                         captions = json.load(f)  # !
                     return captions[index]
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             import pandas as pd
             from torch.utils.data import Dataset
 
@@ -124,8 +119,7 @@ class FileReadPerItem(Rule):
                 def __getitem__(self, index):
                     table = pd.read_csv(self.root + "/labels.csv")  # !
                     return table.iloc[index]
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

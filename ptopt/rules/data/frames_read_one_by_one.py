@@ -76,16 +76,13 @@ class FramesReadOneByOne(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             import decord
             def clip(path, indices):
                 reader = decord.VideoReader(path)
                 return [reader[i].asnumpy() for i in indices]  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             import cv2
             def clip(path, indices):
                 video = cv2.VideoCapture(path)
@@ -94,17 +91,14 @@ class FramesReadOneByOne(Rule):
                     video.set(cv2.CAP_PROP_POS_FRAMES, i)  # !
                     frames.append(video.read()[1])
                 return frames
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             import torch
             def decode(backend, frames, start, end, count):
                 if backend == "decord":
                     index = torch.linspace(start, end, count).long()
                     return torch.stack([frames[i.item()] for i in index])  # !
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

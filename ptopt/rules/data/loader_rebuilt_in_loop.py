@@ -107,33 +107,27 @@ class LoaderRebuiltInLoop(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             for step in range(steps):
                 images, labels = next(iter(train_loader))  # !
                 criterion(model(images), labels).backward()
                 optimizer.step()
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             for epoch in range(epochs):
                 loader = DataLoader(dataset, batch_size=64, shuffle=True, num_workers=4)  # !
                 for images in loader:
                     model(images).mean().backward()
                     optimizer.step()
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Trainer:
                 def fit(self):
                     for epoch in range(self.epochs):
                         for images in DataLoader(self.data, batch_size=self.batch_size, num_workers=2):  # !
                             self.model(images).mean().backward()
                             self.optimizer.step()
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

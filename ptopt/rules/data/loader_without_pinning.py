@@ -147,42 +147,24 @@ class LoaderWithoutPinning(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             loader = DataLoader(dataset, batch_size=64, shuffle=True, num_workers=4)  # !
+            # + loader = DataLoader(dataset, batch_size=64, shuffle=True, num_workers=4, pin_memory=True)
             for images, labels in loader:
                 images, labels = images.cuda(), labels.cuda()
                 criterion(model(images), labels).backward()
                 optimizer.step()
-            """,
-            """
-            loader = DataLoader(dataset, batch_size=64, shuffle=True, num_workers=4, pin_memory=True)
-            for images, labels in loader:
-                images, labels = images.cuda(), labels.cuda()
-                criterion(model(images), labels).backward()
-                optimizer.step()
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             loader = DataLoader(dataset, num_workers=args.workers, pin_memory=False, drop_last=True)  # !
+            # + loader = DataLoader(dataset, num_workers=args.workers, pin_memory=True, drop_last=True)
             for i, batch in enumerate(loader):
                 mel, audio = batch
                 mel = torch.autograd.Variable(mel.cuda())
                 criterion(model(mel), audio.cuda()).backward()
                 optimizer.step()
-            """,
-            """
-            loader = DataLoader(dataset, num_workers=args.workers, pin_memory=True, drop_last=True)
-            for i, batch in enumerate(loader):
-                mel, audio = batch
-                mel = torch.autograd.Variable(mel.cuda())
-                criterion(model(mel), audio.cuda()).backward()
-                optimizer.step()
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def train(model, loader, device):
                 for data in tqdm(loader):
                     real = data[0].to(device)
@@ -190,19 +172,9 @@ class LoaderWithoutPinning(Rule):
                     optimizer.step()
 
             loader = DataLoader(dataset, batch_size=64, num_workers=int(opt.workers))  # !
+            # + loader = DataLoader(dataset, batch_size=64, num_workers=int(opt.workers), pin_memory=True)
             train(model, loader, device)
-            """,
-            """
-            def train(model, loader, device):
-                for data in tqdm(loader):
-                    real = data[0].to(device)
-                    model(real).mean().backward()
-                    optimizer.step()
-
-            loader = DataLoader(dataset, batch_size=64, num_workers=int(opt.workers), pin_memory=True)
-            train(model, loader, device)
-            """,
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -65,44 +65,25 @@ class LoadingOptionIgnored(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def fetch(storage, index, pin_memory=False):
                 return storage.fetch(index, pin_memory=False)  # !
-            """,
-            """
-            def fetch(storage, index, pin_memory=False):
-                return storage.fetch(index, pin_memory=pin_memory)
-            """,
-        ),
-        Invalid(
-            """
+                # + return storage.fetch(index, pin_memory=pin_memory)
+        """),
+        Invalid("""
             class Data:
                 def loader(self, data, num_workers=4):
                     return DataLoader(
                         data,
                         num_workers=0,  # !
+                        # + num_workers=num_workers,
                     )
-            """,
-            """
-            class Data:
-                def loader(self, data, num_workers=4):
-                    return DataLoader(
-                        data,
-                        num_workers=num_workers,
-                    )
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def move(batch, device, non_blocking=True):
                 return {k: v.to(device, non_blocking=False) for k, v in batch.items()}  # !
-            """,
-            """
-            def move(batch, device, non_blocking=True):
-                return {k: v.to(device, non_blocking=non_blocking) for k, v in batch.items()}
-            """,
-        ),
+                # + return {k: v.to(device, non_blocking=non_blocking) for k, v in batch.items()}
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

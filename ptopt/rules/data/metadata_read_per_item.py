@@ -102,27 +102,22 @@ class MetadataReadPerItem(ItemRule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             import torchaudio
             from torch.utils.data import Dataset
             class Clips(Dataset):
                 def __getitem__(self, i):
                     frames = torchaudio.info(self.paths[i]).num_frames  # !
                     return torchaudio.load(self.paths[i], frame_offset=random.randint(0, frames - self.size))
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             import glob
             from torch.utils.data import Dataset
             class Folder(Dataset):
                 def __getitem__(self, i):
                     return read(sorted(glob.glob(self.root + "/*.png"))[i])  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             import h5py
             from torch.utils.data import Dataset
             class Frames(Dataset):
@@ -130,8 +125,7 @@ class MetadataReadPerItem(ItemRule):
                     group = self.file[self.keys[i]]
                     assert group["coords"].attrs["unit"] == "Angstrom"  # !
                     return group["coords"][:]
-            """
-        ),
+        """),
     )
 
     def candidates(self, file: SourceFile) -> list[ast.AST]:

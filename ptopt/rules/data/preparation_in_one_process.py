@@ -73,27 +73,21 @@ class PreparationInOneProcess(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             from datasets import load_dataset
             data = load_dataset("imdb").map(tokenize, num_proc=1)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             from multiprocessing import Pool
             with Pool(1) as pool:  # !
                 pool.map(work, files)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             import multiprocessing
             num_processes = 1  # !
             chunks = split(files, num_processes)
             workers = [multiprocessing.Process(target=work, args=(chunk,)) for chunk in chunks]
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

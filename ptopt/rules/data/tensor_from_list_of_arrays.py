@@ -89,40 +89,23 @@ class TensorFromListOfArrays(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             batch = torch.tensor([np.asarray(image) for image in images])  # !
-            """,
-            """
-            batch = torch.tensor(np.array([np.asarray(image) for image in images]))
-            """,
-        ),
-        Invalid(
-            """
+            # + batch = torch.tensor(np.array([np.asarray(image) for image in images]))
+        """),
+        Invalid("""
             def collate(items):
                 masks = []
                 for item in items:
                     masks.append(np.array(item.mask, dtype=np.float32))
                 return torch.FloatTensor(masks)  # !
-            """,
-            """
-            def collate(items):
-                masks = []
-                for item in items:
-                    masks.append(np.array(item.mask, dtype=np.float32))
-                return torch.FloatTensor(np.array(masks))
-            """,
-        ),
-        Invalid(
-            """
+                # + return torch.FloatTensor(np.array(masks))
+        """),
+        Invalid("""
             rows = [np.zeros(128), np.ones(128)]
             table = torch.as_tensor(rows, dtype=torch.float32)  # !
-            """,
-            """
-            rows = [np.zeros(128), np.ones(128)]
-            table = torch.as_tensor(np.array(rows), dtype=torch.float32)
-            """,
-        ),
+            # + table = torch.as_tensor(np.array(rows), dtype=torch.float32)
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -86,26 +86,21 @@ class TextParsedPerItem(ItemRule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             import json, torch
             class Rows(Dataset):
                 def __getitem__(self, i):
                     return torch.tensor(json.loads(self.lines[i])["values"])  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             import torch
             import xml.etree.ElementTree as ET
             class Boxes(Dataset):
                 def __getitem__(self, i):
                     root = ET.parse(self.paths[i]).getroot()  # !
                     return root.findall("object")
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             import numpy as np
             from torch.utils.data import Dataset
             class Points(Dataset):
@@ -114,8 +109,7 @@ class TextParsedPerItem(ItemRule):
 
                 def read(self, path):
                     return np.loadtxt(path)  # !
-            """
-        ),
+        """),
     )
 
     def _candidate(self, node: ast.AST, file: SourceFile) -> bool:

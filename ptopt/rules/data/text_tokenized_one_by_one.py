@@ -70,28 +70,22 @@ class TextTokenizedOneByOne(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def encode(tokenizer, texts):
                 return [tokenizer(text, truncation=True)["input_ids"] for text in texts]  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def collate_fn(batch):
                 ids = [tokenizer(example["text"])["input_ids"] for example in batch]  # !
                 return pad(ids)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def encode(tokenizer, captions):
                 rows = []
                 for caption in captions:
                     rows.append(tokenizer.encode(caption, truncation=True))  # !
                 return torch.tensor(rows)
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -90,49 +90,28 @@ class TrainerWithoutWorkers(Rule):
         "args = TrainingArguments()",
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             from transformers import TrainingArguments
 
             args = TrainingArguments("out", num_train_epochs=3)  # !
-            """,
-            """
-            from transformers import TrainingArguments
-
-            args = TrainingArguments("out", num_train_epochs=3, dataloader_num_workers=4)
-            """,
-        ),
-        Invalid(
-            """
+            # + args = TrainingArguments("out", num_train_epochs=3, dataloader_num_workers=4)
+        """),
+        Invalid("""
             from transformers import TrainingArguments
 
             args = TrainingArguments("out", dataloader_num_workers=0)  # !
-            """,
-            """
-            from transformers import TrainingArguments
-
-            args = TrainingArguments("out", dataloader_num_workers=4)
-            """,
-        ),
-        Invalid(
-            """
+            # + args = TrainingArguments("out", dataloader_num_workers=4)
+        """),
+        Invalid("""
             from transformers import Seq2SeqTrainingArguments
 
             args = Seq2SeqTrainingArguments(  # !
                 output_dir="out",
                 bf16=True,
+                # + bf16=True,
+                # + dataloader_num_workers=4,
             )
-            """,
-            """
-            from transformers import Seq2SeqTrainingArguments
-
-            args = Seq2SeqTrainingArguments(
-                output_dir="out",
-                bf16=True,
-                dataloader_num_workers=4,
-            )
-            """,
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -162,8 +162,7 @@ class WeightsLoadedPerRequest(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             from fastapi import FastAPI
             from transformers import pipeline
 
@@ -173,10 +172,8 @@ class WeightsLoadedPerRequest(Rule):
             def label(text: str):
                 classify = pipeline("text-classification")  # !
                 return classify(text)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             import gradio as gr
             import torch
 
@@ -186,10 +183,8 @@ class WeightsLoadedPerRequest(Rule):
 
             with gr.Blocks() as demo:
                 button.click(track, inputs=[video])
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             from transformers import BertTokenizer
             from ts.torch_handler.base_handler import BaseHandler
 
@@ -200,8 +195,7 @@ class WeightsLoadedPerRequest(Rule):
                 def preprocess(self, requests):
                     tokenizer = read_tokenizer()  # !
                     return tokenizer([r["body"] for r in requests])
-            """
-        ),
+        """),
     )
 
     def may_be_sure_of(self, data: bytes) -> bool:

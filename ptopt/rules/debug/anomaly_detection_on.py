@@ -107,38 +107,25 @@ with torch.autograd.set_detect_anomaly(True):
         "trainer = pl.Trainer(max_epochs=3, detect_anomaly=False)",
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def main():
                 torch.manual_seed(0)
                 torch.autograd.set_detect_anomaly(True)  # !
+                # +
                 train()
-            """,
-            """
-            def main():
-                torch.manual_seed(0)
-                train()
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             if not args.disable_cuda and torch.cuda.is_available():
                 args.device = torch.device("cuda")
                 torch.autograd.set_detect_anomaly(True)  # !
-            """,
-            """
-            if not args.disable_cuda and torch.cuda.is_available():
-                args.device = torch.device("cuda")
-            """,
-        ),
-        Invalid(
-            """
+                # +
+        """),
+        Invalid("""
             for x, y in loader:
                 with torch.autograd.detect_anomaly():  # !
                     criterion(model(x), y).backward()
                 optimizer.step()
-            """
-        ),
+        """),
         Invalid(
             "trainer = pl.Trainer(max_epochs=3, detect_anomaly=True, devices=1)  # !",
             "trainer = pl.Trainer(max_epochs=3, devices=1)",

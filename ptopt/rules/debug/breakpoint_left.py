@@ -100,31 +100,22 @@ class BreakpointLeft(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             class Net(nn.Module):
                 def forward(self, x):
                     breakpoint()  # !
+                    # +
                     return self.layer(x)
-            """,
-            """
-            class Net(nn.Module):
-                def forward(self, x):
-                    return self.layer(x)
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             import torch
 
             class Texts(torch.utils.data.Dataset):
                 def __getitem__(self, index):
                     import pdb; pdb.set_trace()  # !
                     return self.texts[index]
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             import torch
             from ipdb import set_trace as st
 
@@ -135,8 +126,7 @@ class BreakpointLeft(Rule):
                         st()  # !
                     loss.backward()
                     optimizer.step()
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

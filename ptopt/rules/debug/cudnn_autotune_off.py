@@ -75,48 +75,27 @@ class CudnnAutotuneOff(Rule):
         "torch.backends.cudnn.benchmark = True",
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def detect(opt):
                 device = select_device(opt)
                 torch.backends.cudnn.benchmark = False  # !
+                # + torch.backends.cudnn.benchmark = True
                 return Detector(opt).to(device)
-            """,
-            """
-            def detect(opt):
-                device = select_device(opt)
-                torch.backends.cudnn.benchmark = True
-                return Detector(opt).to(device)
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             if __name__ == "__main__":
                 torch.backends.cudnn.enabled = True
                 torch.backends.cudnn.benchmark = False  # !
+                # + torch.backends.cudnn.benchmark = True
                 train()
-            """,
-            """
-            if __name__ == "__main__":
-                torch.backends.cudnn.enabled = True
-                torch.backends.cudnn.benchmark = True
-                train()
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             import torch.backends.cudnn as cudnn
 
             cudnn.benchmark = False  # !
+            # + cudnn.benchmark = True
             net = build().cuda()
-            """,
-            """
-            import torch.backends.cudnn as cudnn
-
-            cudnn.benchmark = True
-            net = build().cuda()
-            """,
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -66,13 +66,11 @@ class DeterministicLeftOn(Rule):
     INVALID = (
         Invalid("torch.backends.cudnn.deterministic = True  # !"),
         Invalid("torch.backends.cudnn.enabled = False  # !"),
-        Invalid(
-            """
+        Invalid("""
             def main():
                 torch.use_deterministic_algorithms(True)  # !
                 train()
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -104,24 +104,20 @@ class ProfilerAroundTraining(Rule):
         'trainer = pl.Trainer(max_epochs=1, profiler="simple")',
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             with torch.profiler.profile(record_shapes=True) as prof:  # !
                 for batch in loader:
                     model(batch).loss.backward()
                     optimizer.step()
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def fit(model, loader, optimizer):
                 with torch.autograd.profiler.emit_nvtx():  # !
                     for epoch in range(10):
                         for batch in loader:
                             model(batch).loss.backward()
                             optimizer.step()
-            """
-        ),
+        """),
         Invalid('trainer = pl.Trainer(max_epochs=100, profiler="advanced")  # !'),
     )
 

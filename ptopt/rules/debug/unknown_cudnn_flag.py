@@ -64,18 +64,12 @@ class UnknownCudnnFlag(Rule):
     )
     INVALID = (
         Invalid("torch.backends.cudnn.benckmark = True  # !", "torch.backends.cudnn.benchmark = True"),
-        Invalid(
-            """
+        Invalid("""
             from torch.backends import cudnn
 
             cudnn.determinstic = True  # !
-            """,
-            """
-            from torch.backends import cudnn
-
-            cudnn.deterministic = True
-            """,
-        ),
+            # + cudnn.deterministic = True
+        """),
         Invalid("torch.backends.cudnn.enable = True  # !", "torch.backends.cudnn.enabled = True"),
     )
 

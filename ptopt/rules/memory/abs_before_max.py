@@ -67,31 +67,25 @@ class AbsBeforeMax(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             @torch.no_grad()
             def quantize(weight: torch.Tensor):
                 scale = weight.abs().amax(dim=1, keepdim=True) / 127  # !
                 return weight / scale
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Fake(nn.Module):
                 def forward(self, x):
                     top = torch.max(torch.abs(x))  # !
                     return x / top
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Observer(nn.Module):
                 def forward(self, x):
                     size = x.detach().abs()
                     self.scale = size.max()  # !
                     return x
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -87,29 +87,23 @@ class ArrayCopiedIntoTensor(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             class Rows(Dataset):
                 def __getitem__(self, index):
                     return torch.FloatTensor(self.data[index])  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def collate_fn(batch):
                 images = np.stack([item["image"] for item in batch])
                 return torch.tensor(images)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             for episode in range(episodes):
                 for step in range(steps):
                     states = torch.Tensor(np.concatenate(buffer))  # !
                     policy(states).mean().backward()
                     optimizer.step()
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

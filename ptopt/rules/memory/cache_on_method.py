@@ -81,28 +81,23 @@ class CacheOnMethod(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             import functools
             import torch
             class Masks(torch.nn.Module):
                 @functools.lru_cache(maxsize=8)
                 def mask(self, n):  # !
                     return torch.ones(n, n).tril()
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             from functools import lru_cache
             from torch.utils.data import Dataset
             class Dialogues(Dataset):
                 @lru_cache
                 def num_examples(self):  # !
                     return sum(len(d) for d in self.data)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             from functools import cache
             import torch
             class Grid:
@@ -111,8 +106,7 @@ class CacheOnMethod(Rule):
                 @cache
                 def distances(self):  # !
                     return torch.cdist(self.points, self.points)
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -65,22 +65,16 @@ class CastAfterUpload(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def tensors(returns, device):
                 return torch.as_tensor(returns, device=device).float()  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             rewards = torch.from_numpy(np.stack(rewards)).to(device).float()  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             advantages = torch.tensor(advantages).cuda().float()  # !
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -67,30 +67,18 @@ class CastToCount(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             same = (a[:, :, None] == b[:, None]).float().sum(dim=-1)  # !
-            """,
-            """
-            same = (a[:, :, None] == b[:, None]).sum(dim=-1)
-            """,
-        ),
-        Invalid(
-            """
+            # + same = (a[:, :, None] == b[:, None]).sum(dim=-1)
+        """),
+        Invalid("""
             inside = torch.sum((distance < radius).long(), dim=1)  # !
-            """,
-            """
-            inside = torch.sum((distance < radius), dim=1)
-            """,
-        ),
-        Invalid(
-            """
+            # + inside = torch.sum((distance < radius), dim=1)
+        """),
+        Invalid("""
             lengths = (tokens != pad).int().sum(1)  # !
-            """,
-            """
-            lengths = (tokens != pad).sum(1)
-            """,
-        ),
+            # + lengths = (tokens != pad).sum(1)
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

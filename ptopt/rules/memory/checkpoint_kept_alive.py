@@ -84,33 +84,27 @@ class CheckpointKeptAlive(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def main(model, path, loader):
                 checkpoint = torch.load(path, map_location="cpu")  # !
                 model.load_state_dict(checkpoint["model"])
                 for x in loader:
                     model(x).sum().backward()
                     optimizer.step()
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             state = torch.load(path)  # !
             net.load_state_dict(state)
             for epoch in range(epochs):
                 train(net)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def test(args, loader):
                 ckpt = torch.load(args.path)  # !
                 net.load_state_dict(ckpt["net"])
                 for x in loader:
                     results.append(net(x).cpu())
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

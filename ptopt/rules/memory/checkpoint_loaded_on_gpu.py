@@ -125,50 +125,28 @@ class CheckpointLoadedOnGpu(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def resume(path, model, optimizer):
                 checkpoint = torch.load(path)  # !
+                # + checkpoint = torch.load(path, map_location="cpu")
                 model.cuda().load_state_dict(checkpoint["model"])
                 optimizer.load_state_dict(checkpoint["optimizer"])
-            """,
-            """
-            def resume(path, model, optimizer):
-                checkpoint = torch.load(path, map_location="cpu")
-                model.cuda().load_state_dict(checkpoint["model"])
-                optimizer.load_state_dict(checkpoint["optimizer"])
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Trainer:
                 def load(self, path):
                     data = torch.load(str(path), weights_only=True)  # !
+                    # + data = torch.load(str(path), weights_only=True, map_location="cpu")
                     self.net.load_state_dict(data["net"])
                     for i, optimizer in enumerate(self.optimizers):
                         optimizer.load_state_dict(data[f"optimizer{i}"])
                     self.net.cuda()
-            """,
-            """
-            class Trainer:
-                def load(self, path):
-                    data = torch.load(str(path), weights_only=True, map_location="cpu")
-                    self.net.load_state_dict(data["net"])
-                    for i, optimizer in enumerate(self.optimizers):
-                        optimizer.load_state_dict(data[f"optimizer{i}"])
-                    self.net.cuda()
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def load_weights(path, model, local_rank):
                 model.cuda(local_rank).load_state_dict(torch.load(path))  # !
-            """,
-            """
-            def load_weights(path, model, local_rank):
-                model.cuda(local_rank).load_state_dict(torch.load(path, map_location="cpu"))
-            """,
-        ),
+                # + model.cuda(local_rank).load_state_dict(torch.load(path, map_location="cpu"))
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -68,26 +68,18 @@ class CloneOfCopy(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             for key, value in network.state_dict().items():
                 state[key] = value.detach().clone().to("cpu")  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             features = torch.cat(parts).clone()  # !
-            """,
-            """
-            features = torch.cat(parts)
-            """,
-        ),
-        Invalid(
-            """
+            # + features = torch.cat(parts)
+        """),
+        Invalid("""
             def snapshot(x: torch.Tensor):
                 return x.clone().detach().cpu().numpy()  # !
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -83,34 +83,22 @@ class CloneOnlyRead(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def forward(self, x):
                 return self.head(torch.cat([x.clone(), self.body(x)], dim=1))  # !
-            """,
-            """
-            def forward(self, x):
-                return self.head(torch.cat([x, self.body(x)], dim=1))
-            """,
-        ),
-        Invalid(
-            """
+                # + return self.head(torch.cat([x, self.body(x)], dim=1))
+        """),
+        Invalid("""
             def error(self, target, x):
                 wanted = target.clone()  # !
                 loss = F.mse_loss(x, wanted)
                 return loss + (wanted * x).sum()
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def pooled(x):
                 return x.clone().mean(dim=1)  # !
-            """,
-            """
-            def pooled(x):
-                return x.mean(dim=1)
-            """,
-        ),
+                # + return x.mean(dim=1)
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

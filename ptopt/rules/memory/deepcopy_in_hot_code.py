@@ -107,36 +107,30 @@ class DeepcopyInHotCode(CallRule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             import copy
             import torch
             class Images(torch.utils.data.Dataset):
                 def __getitem__(self, i):
                     sample = copy.deepcopy(self.samples[i])  # !
                     return sample
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             import copy
             import torch
             for batch in loader:
                 inputs = copy.deepcopy(batch)  # !
                 model(**inputs).loss.backward()
                 optimizer.step()
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             import copy
             import torch
             def add_tokens(self, tokenizer, names):
                 own = copy.deepcopy(tokenizer)  # !
                 own.add_tokens(names)
                 return own
-            """
-        ),
+        """),
     )
 
     def check_call(self, call: ResolvedCall) -> Iterator[Problem]:

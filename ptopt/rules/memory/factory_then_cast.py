@@ -83,36 +83,23 @@ class FactoryThenCast(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def forward(self, x):
                 mask = torch.triu(torch.ones(x.size(0), x.size(0), device=x.device), diagonal=1).bool()  # !
+                # + mask = torch.triu(torch.ones(x.size(0), x.size(0), device=x.device, dtype=torch.bool), diagonal=1)
                 return x.masked_fill(mask, 0)
-            """,
-            """
-            def forward(self, x):
-                mask = torch.triu(torch.ones(x.size(0), x.size(0), device=x.device, dtype=torch.bool), diagonal=1)
-                return x.masked_fill(mask, 0)
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             for x in loader:
                 index = torch.zeros(len(x), width).long()  # !
-            """,
-            """
-            for x in loader:
-                index = torch.zeros(len(x), width, dtype=torch.long)
-            """,
-        ),
-        Invalid(
-            """
+                # + index = torch.zeros(len(x), width, dtype=torch.long)
+        """),
+        Invalid("""
             def dequantize(self):
                 plain = torch.eye(self.columns, device=self.device)
                 identity = plain.to(dtype=self.dtype)  # !
                 return self.mm(identity)
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -67,31 +67,23 @@ class FilledTensorAsOperand(CallRule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def masked(x: torch.Tensor, mask: torch.Tensor):
                 return torch.where(mask, x, torch.zeros_like(x))  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def training_step(self, batch):
                 zero = torch.zeros_like(batch)  # !
                 return torch.max(batch, zero).mean()
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def surprise(probability: torch.Tensor):
                 return torch.log(torch.ones_like(probability) - probability)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def bias(x: torch.Tensor):
                 return torch.ones(x.shape[0], x.shape[1], device=x.device) * -1e9  # !
-            """
-        ),
+        """),
     )
 
     def check_call(self, call: ResolvedCall) -> Iterator[Problem]:

@@ -63,21 +63,16 @@ class HeldUntilReduced(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def predict(self, x, axes):
                 return sum([torch.flip(self.network(torch.flip(x, a)), a) for a in axes]) / len(axes)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             @torch.no_grad()
             def ensemble(models, x):
                 return torch.stack([model(x) for model in models]).mean(dim=0)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             @torch.no_grad()
             def average(model, crops):
                 outputs = []
@@ -85,8 +80,7 @@ class HeldUntilReduced(Rule):
                     outputs.append(model(crop))
                 stacked = torch.stack(outputs, dim=0)  # !
                 return torch.mean(stacked, dim=0)
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

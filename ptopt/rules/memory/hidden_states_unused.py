@@ -65,27 +65,21 @@ class HiddenStatesUnused(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             @torch.no_grad()
             def embed(encoder, ids):
                 return encoder(ids, output_hidden_states=True).hidden_states[-1]  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def score(model, ids):
                 outputs = model(ids, output_hidden_states=True)  # !
                 return outputs.logits.log_softmax(-1)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def forward(self, ids):
                 out = self.bert(ids, output_attentions=True)  # !
                 return self.head(out.last_hidden_state)
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

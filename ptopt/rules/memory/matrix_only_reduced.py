@@ -118,28 +118,22 @@ class MatrixOnlyReduced(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def nearest(queries: torch.Tensor, points):
                 return torch.cdist(queries, points).argmin(dim=1)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def spread(a: torch.Tensor, b: torch.Tensor):
                 dist = torch.cdist(a, b)  # !
                 return dist.min(dim=1)[0].mean() + dist.max(dim=1)[0].mean()
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             @torch.no_grad()
             def retrieve(query: torch.Tensor, bank: torch.Tensor, k):
                 scores = query @ bank.t()  # !
                 values, index = scores.topk(k, dim=-1)
                 return index
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -75,24 +75,18 @@ class MovedBeforeHalving(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             model = build(config).cuda().half()  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             model.to(self.device)
             model.eval()
             if not self.full_precision:
                 model.half()  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             model = AutoModel.from_pretrained(path).to(torch.bfloat16)  # !
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -87,47 +87,37 @@ class NormByHand(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             class RMSNorm(nn.Module):
                 def forward(self, x):
                     return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps) * self.weight  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class RMSNorm(nn.Module):
                 def forward(self, hidden_states):
                     variance = hidden_states.pow(2).mean(-1, keepdim=True)
                     return self.weight * (hidden_states * torch.rsqrt(variance + self.variance_epsilon))  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class RMSNorm(torch.nn.Module):
                 def forward(self, x):
                     x = x.float()
                     rrms = torch.rsqrt(torch.mean(x**2, dim=-1, keepdim=True) + 1e-6)  # !
                     return x * rrms * self.scale
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class RMSNorm(torch.nn.Module):
                 def forward(self, x):
                     scale = (x.pow(2).mean(-1, keepdim=True) + self.eps).sqrt()  # !
                     normed = x / scale.to(x.dtype)
                     return self.hook_normalized(normed) * self.weight
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class RMSNorm(torch.nn.Module):
                 def forward(self, x):
                     inverse = 1.0 / torch.sqrt(x.pow(2).mean(-1, keepdim=True) + self.eps)  # !
                     return torch.mul(x, inverse) * self.weight
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -64,23 +64,17 @@ class PairwiseDifference(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             distance = (x[:, None] - y[None, :]).pow(2).sum(-1)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def codes(z, codebook):
                 diff = z.unsqueeze(1) - codebook.unsqueeze(0)  # !
                 return diff.norm(dim=-1).argmin(1)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             cost = torch.sum(torch.abs(a.unsqueeze(2) - b.unsqueeze(1)), dim=-1)  # !
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

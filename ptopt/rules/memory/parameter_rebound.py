@@ -71,38 +71,22 @@ class ParameterRebound(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             for p in critic.parameters():
                 p.data = p.data.clamp(-c, c)  # !
-            """,
-            """
-            for p in critic.parameters():
-                p.data.clamp_(-c, c)
-            """,
-        ),
-        Invalid(
-            """
+                # + p.data.clamp_(-c, c)
+        """),
+        Invalid("""
             def restore(self):
                 for p, backup in zip(self.parameters(), self.backups):
                     p.data = backup.data.clone()  # !
-            """,
-            """
-            def restore(self):
-                for p, backup in zip(self.parameters(), self.backups):
-                    p.data.copy_(backup.data)
-            """,
-        ),
-        Invalid(
-            """
+                    # + p.data.copy_(backup.data)
+        """),
+        Invalid("""
             for p, z in zip(model.parameters(), noise):
                 p.data = p.data + scale * z  # !
-            """,
-            """
-            for p, z in zip(model.parameters(), noise):
-                p.data.add_(scale * z)
-            """,
-        ),
+                # + p.data.add_(scale * z)
+        """),
     )
 
     def candidates(self, file: SourceFile) -> list[ast.AST]:

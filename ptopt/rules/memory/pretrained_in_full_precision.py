@@ -93,28 +93,22 @@ class PretrainedInFullPrecision(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             from transformers import AutoModelForCausalLM
             model = AutoModelForCausalLM.from_pretrained(path).to("cuda")  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             from diffusers import StableDiffusionPipeline
             pipe = StableDiffusionPipeline.from_pretrained("model")  # !
             pipe.to("cuda")
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             import transformers
             class Judge:
                 def __init__(self, name, device):
                     self.model = transformers.AutoModelForCausalLM.from_pretrained(name, device_map="auto")  # !
                     self.device = device
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -89,18 +89,15 @@ class ResultsKeptOnDevice(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def extract(model, loader):
                 features = []
                 with torch.no_grad():
                     for x in loader:
                         features.append(model(x.cuda()))  # !
                 return torch.cat(features)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             @torch.no_grad()
             def evaluate(net, val_loader, device):
                 outputs = []
@@ -108,18 +105,15 @@ class ResultsKeptOnDevice(Rule):
                     logits = net(x.to(device))
                     outputs.append(logits)  # !
                 return torch.cat(outputs, dim=0)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             @torch.no_grad()
             def decode(vae, latents):
                 frames = []
                 for chunk in latents.split(8):
                     frames.append(vae.decode(chunk).sample)  # !
                 return torch.cat(frames)
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

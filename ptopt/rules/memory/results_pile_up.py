@@ -152,18 +152,15 @@ class ResultsPileUp(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             @torch.no_grad()
             def upscale(model, tiles, device):
                 outputs = []
                 for tile in tiles:
                     outputs.append(model(tile.to(device)))  # !
                 return merge(outputs)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             @torch.no_grad()
             def merge(models, names):
                 merged = {}
@@ -172,16 +169,13 @@ class ResultsPileUp(Rule):
                     weight = torch.matmul(up.to("cuda"), down.to("cuda"))
                     merged[name] = weight  # !
                 return merged
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Net(pl.LightningModule):
                 def validation_step(self, batch, batch_idx):
                     logits = self.net(batch["x"])
                     self.validation_outputs.append({"logits": logits, "y": batch["y"]})  # !
-            """
-        ),
+        """),
     )
 
     def candidates(self, file: SourceFile) -> list[ast.AST]:

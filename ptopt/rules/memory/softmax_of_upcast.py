@@ -69,30 +69,18 @@ class SoftmaxOfUpcast(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             weights = F.softmax(scores.float(), dim=-1).type_as(scores)  # !
-            """,
-            """
-            weights = F.softmax(scores, dim=-1, dtype=torch.float32).type_as(scores)
-            """,
-        ),
-        Invalid(
-            """
+            # + weights = F.softmax(scores, dim=-1, dtype=torch.float32).type_as(scores)
+        """),
+        Invalid("""
             logp = torch.log_softmax(logits.to(torch.float32), dim=-1)  # !
-            """,
-            """
-            logp = torch.log_softmax(logits, dim=-1, dtype=torch.float32)
-            """,
-        ),
-        Invalid(
-            """
+            # + logp = torch.log_softmax(logits, dim=-1, dtype=torch.float32)
+        """),
+        Invalid("""
             probs = router_logits.float().softmax(dim=-1)  # !
-            """,
-            """
-            probs = router_logits.softmax(dim=-1, dtype=torch.float32)
-            """,
-        ),
+            # + probs = router_logits.softmax(dim=-1, dtype=torch.float32)
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -92,16 +92,13 @@ class SynchronousSaveEveryStep(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             for batch in loader:
                 model(batch.cuda()).loss.backward()
                 optimizer.step()
                 torch.save(model.state_dict(), "last.pt")  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def save(model, path):
                 torch.save(model.state_dict(), path)  # !
 
@@ -109,16 +106,13 @@ class SynchronousSaveEveryStep(Rule):
                 model(batch.cuda()).loss.backward()
                 optimizer.step()
                 save(model, "last.pt")
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             for batch in loader:
                 accelerator.backward(model(batch).loss)
                 optimizer.step()
                 model.save_pretrained(output_dir)  # !
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

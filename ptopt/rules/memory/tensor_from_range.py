@@ -66,38 +66,22 @@ class TensorFromRange(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def forward(self, x):
                 position = torch.tensor(range(x.size(1)), device=x.device)  # !
+                # + position = torch.arange(x.size(1), device=x.device)
                 return x + self.embed(position)
-            """,
-            """
-            def forward(self, x):
-                position = torch.arange(x.size(1), device=x.device)
-                return x + self.embed(position)
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def collate_fn(batch):
                 return torch.LongTensor(list(range(len(batch))))  # !
-            """,
-            """
-            def collate_fn(batch):
-                return torch.arange(len(batch))
-            """,
-        ),
-        Invalid(
-            """
+                # + return torch.arange(len(batch))
+        """),
+        Invalid("""
             def index(groups):
                 return torch.cat([torch.tensor([i for i in range(n)]) for n in groups])  # !
-            """,
-            """
-            def index(groups):
-                return torch.cat([torch.arange(n) for n in groups])
-            """,
-        ),
+                # + return torch.cat([torch.arange(n) for n in groups])
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -73,26 +73,20 @@ class TensorThroughList(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def learn(memory):
                 states, actions = zip(*memory.sample(64))
                 states = torch.FloatTensor(states)  # !
                 return states
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def collate_fn(batch):
                 return torch.stack([torch.tensor(item) for item in batch])  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def targets(x: torch.Tensor):
                 return torch.tensor(x.cpu().numpy().tolist())  # !
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -60,23 +60,17 @@ class WeightedSumInFull(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             colour = torch.sum(weights.unsqueeze(-1) * rgb, dim=-2)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def pool(self, hidden, attention):
                 weighted = hidden * attention[:, :, None]  # !
                 return weighted.sum(dim=1)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             step = (inverse * gradient.unsqueeze(-2)).sum(-1)  # !
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -66,26 +66,20 @@ class FoundByModel(ModelRule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def predict(image):
                 model = AutoModel.from_pretrained("facebook/dinov2-large").cuda()  # !
                 return model(image)
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             for images, labels in loader:
                 grid = decoder(images)  # !
                 if step % 100 == 0:
                     writer.add_image("samples", grid, step)
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def __getitem__(self, index):
                 size = self.transform(read_image(self.paths[index])).shape  # !
                 return self.transform(read_image(self.paths[index])), size
-            """,
-        ),
+        """),
     )

@@ -87,26 +87,20 @@ class ActivationBeforeArgmax(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def predict(logits):
                 return F.softmax(logits, dim=1).argmax(dim=1)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def predict(logits, k):
                 probs = torch.softmax(logits, -1)  # !
                 _, ids = probs.topk(k, dim=-1)
                 return ids
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def labels(logits):
                 return nn.Softmax(dim=1)(logits).max(dim=1)[1]  # !
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -107,40 +107,30 @@ class ActivationByHand(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             class Swish(nn.Module):
                 def forward(self, x):
                     return x * torch.sigmoid(x)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def loss(x: torch.Tensor, y):
                 probs = torch.sigmoid(x)
                 return F.binary_cross_entropy(probs, y)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def gelu(x):
                 return 0.5 * x * (1.0 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def gelu(x: torch.Tensor):
                 cdf = 0.5 * (1.0 + torch.erf(x / math.sqrt(2.0)))
                 return x * cdf  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Gelu(nn.Module):
                 def forward(self, x):
                     return x * (1.0 + torch.erf(x / 1.4142)) / 2.0  # !
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -84,30 +84,24 @@ class ArgsortOfPermutation(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             class Pool(nn.Module):
                 def forward(self, x, batch):
                     batch, indices = batch.sort(stable=True)
                     return encode(x[indices])[indices.argsort()]  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             for x in loader:
                 perm = torch.randperm(x.shape[0])
                 inverse = torch.argsort(perm)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Encoder(nn.Module):
                 def forward(self, x, lengths):
                     _, order = torch.sort(lengths, descending=True)
                     _, restore = torch.sort(order)  # !
                     return self.encode(x.index_select(0, order), lengths[order]).index_select(0, restore)
-            """
-        ),
+        """),
     )
     BENCHMARK = Benchmark(
         setup="import torch\np = torch.randperm(300000)",

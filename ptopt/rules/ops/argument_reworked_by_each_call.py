@@ -82,26 +82,21 @@ class ArgumentReworkedByEachCall(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def rotate(pos, t):
                 return t * torch.cos(pos) + t.flip(-1) * torch.sin(pos)  # !
 
             def forward(pos, q, k):
                 return rotate(pos, q), rotate(pos, k)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def kl(p, q):
                 return (p.softmax(-1) * (p.log_softmax(-1) - q.log_softmax(-1))).sum(-1)  # !
 
             def loss(teacher, first, second):
                 return kl(teacher, first) + kl(teacher, second)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Attention(nn.Module):
                 def _apply(self, freqs, t):
                     emb = torch.exp(freqs)  # !
@@ -111,8 +106,7 @@ class ArgumentReworkedByEachCall(Rule):
                     q = self._apply(freqs, q)
                     k = self._apply(freqs, k)
                     return q @ k
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

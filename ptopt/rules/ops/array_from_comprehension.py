@@ -88,26 +88,20 @@ class ArrayFromComprehension(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             angles = np.array([[pos / 10000 ** (2 * i / dim) for i in range(dim)] for pos in range(length)])  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def schedule(base, end, n):
                 return torch.tensor([end + 0.5 * (base - end) * (1 + math.cos(math.pi * i / n)) for i in range(n)])  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def table(length, dim):
                 def angle(position, i):
                     return position / np.power(10000, 2 * (i // 2) / dim)
 
                 return np.array([[angle(p, i) for i in range(dim)] for p in range(length)])  # !
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

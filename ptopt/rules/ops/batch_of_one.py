@@ -137,8 +137,7 @@ class BatchOfOne(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             @torch.no_grad()
             def answers(model, tokenizer, prompts, device):
                 found = []
@@ -147,48 +146,37 @@ class BatchOfOne(Rule):
                     tokens = model.generate(**batch, max_new_tokens=128)  # !
                     found.append(tokenizer.decode(tokens[0]))
                 return found
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             for path in paths:
                 image = transform(Image.open(path)).unsqueeze(0).to(device)
                 feats.append(model(image))  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             for info in tqdm(infos):
                 latents = vae.encode(load(info)[None]).latent_dist.sample()  # !
                 info.latents = latents.cpu()
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def transcribe_all(model, paths, options):
                 texts = {}
                 for path in sorted(paths):
                     mel = pad_or_trim(spectrogram(path)).to(model.device)
                     texts[path] = decode(model, mel.unsqueeze(0), options)[0].text  # !
                 return texts
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def embed_all(model, mels):
                 found = torch.empty(0, model.width)
                 for mel in mels:
                     features = model.embed_audio(mel[None].to(model.device))  # !
                     found = torch.cat([found, features.mean(dim=1).cpu()])
                 return found
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def features(self, images):
                 return [self.backbone(image.unsqueeze(0)) for image in images]  # !
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -66,32 +66,26 @@ class BiasAddedApart(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             class Layer(nn.Module):
                 def forward(self, x):
                     return torch.mm(x, self.weight) + self.bias  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class GraphConvolution(nn.Module):
                 def forward(self, x, adj):
                     out = torch.matmul(adj, torch.matmul(x, self.weight))
                     if self.bias is not None:
                         out = out + self.bias  # !
                     return out
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Layer(nn.Module):
                 def forward(self, x):
                     y = F.linear(x, self.weight)
                     y += self.bias  # !
                     return y
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

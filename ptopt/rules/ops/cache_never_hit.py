@@ -123,64 +123,35 @@ class CacheNeverHit(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             filters = {}
             def forward(y, fmax):
                 if fmax not in filters:  # !
+                # + if str(fmax) + "_" + str(y.device) not in filters:
                     mel = mel_filter(22050, 1024, 80, 0, fmax)
                     filters[str(fmax) + "_" + str(y.device)] = torch.from_numpy(mel).to(y.device)
                 return filters[str(fmax) + "_" + str(y.device)] @ y
-            """,
-            fixed="""
-            filters = {}
-            def forward(y, fmax):
-                if str(fmax) + "_" + str(y.device) not in filters:
-                    mel = mel_filter(22050, 1024, 80, 0, fmax)
-                    filters[str(fmax) + "_" + str(y.device)] = torch.from_numpy(mel).to(y.device)
-                return filters[str(fmax) + "_" + str(y.device)] @ y
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Windows(torch.nn.Module):
                 def __init__(self):
                     super().__init__()
                     self.kept = {}
                 def forward(self, x, size):
                     if size not in self.kept:  # !
+                    # + if (size, x.device) not in self.kept:
                         self.kept[(size, x.device)] = torch.hann_window(size).to(x.device)
                     return x * self.kept[(size, x.device)]
-            """,
-            fixed="""
-            class Windows(torch.nn.Module):
-                def __init__(self):
-                    super().__init__()
-                    self.kept = {}
-                def forward(self, x, size):
-                    if (size, x.device) not in self.kept:
-                        self.kept[(size, x.device)] = torch.hann_window(size).to(x.device)
-                    return x * self.kept[(size, x.device)]
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             masks = dict()
             def forward(x):
                 n = x.shape[1]
                 if (n, x.device) not in masks:  # !
+                # + if n not in masks:
                     masks[n] = torch.ones(n, n, device=x.device).tril()
                 return x * masks[n]
-            """,
-            fixed="""
-            masks = dict()
-            def forward(x):
-                n = x.shape[1]
-                if n not in masks:
-                    masks[n] = torch.ones(n, n, device=x.device).tril()
-                return x * masks[n]
-            """,
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

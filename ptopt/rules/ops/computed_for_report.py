@@ -109,8 +109,7 @@ class ComputedForReport(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def train(model, loader, optimizer):
                 for step, (x, y) in enumerate(loader):
                     logits = model(x.cuda())
@@ -120,10 +119,8 @@ class ComputedForReport(Rule):
                     optimizer.step()
                     if step % 100 == 0:
                         print(accuracy)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def train(model, loader, optimizer):
                 for step, (x, y) in enumerate(loader):
                     loss = model(x.cuda(), y.cuda())
@@ -132,10 +129,8 @@ class ComputedForReport(Rule):
                     optimizer.step()
                     if step % 50 == 0:
                         writer.add_scalar("norm", norm, step)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def train(model, loader, optimizer):
                 for step, (x, y) in enumerate(loader):
                     out = model(x.cuda())
@@ -145,8 +140,7 @@ class ComputedForReport(Rule):
                     grid = make_grid(out.detach())  # !
                     if step % 1000 == 0:
                         save_image(grid, "out.png")
-            """
-        ),
+        """),
     )
 
     def candidates(self, file: SourceFile) -> list[ast.AST]:

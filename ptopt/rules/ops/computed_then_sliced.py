@@ -82,8 +82,7 @@ class ComputedThenSliced(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             class Model(nn.Module):
                 def __init__(self):
                     self.rnn = nn.LSTM(8, 8)
@@ -93,25 +92,20 @@ class ComputedThenSliced(Rule):
                     out, _ = self.rnn(x)
                     out = self.fc(out)  # !
                     return out[:, -1, :]
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Decoder(nn.Module):
                 def __init__(self):
                     self.lm_head = nn.Linear(8, 50000)
 
                 def step(self, hidden):
                     return self.lm_head(hidden)[:, -1]  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Rates(nn.Module):
                 def forward(self, index):
                     return torch.exp(self.log_rates)[index]  # !
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

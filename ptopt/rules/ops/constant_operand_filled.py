@@ -78,27 +78,21 @@ class ConstantOperandFilled(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             class Masked(nn.Module):
                 def forward(self, x, mask):
                     return torch.where(mask, x, torch.zeros_like(x))  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Hinge(nn.Module):
                 def forward(self, x, margin):
                     return torch.max(x - margin, torch.zeros_like(x))  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def forward(self, x, t):
                 step = torch.ones(x.size(0), x.size(1), device=x.device) * t  # !
                 return self.embed(x, step)
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -88,27 +88,21 @@ class CopyPerRow(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def save(scores: torch.Tensor, names):
                 for i in range(len(names)):
                     keep(names[i], scores[i].cpu().numpy())  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             ids = logits.argmax(dim=-1)
             texts = [tokenizer.decode(row.tolist()) for row in ids]  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def boxes(outputs, names):
                 pred = outputs.sigmoid()
                 for name, row in zip(names, pred):
                     keep(name, row.detach().cpu())  # !
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

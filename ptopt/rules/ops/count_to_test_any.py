@@ -67,25 +67,19 @@ class CountToTestAny(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def some(mask: torch.Tensor):
                 return len(torch.nonzero(mask)) > 0  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def count(x: torch.Tensor):
                 return (x > 0).nonzero().size(0)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def some(x: torch.Tensor, y):
                 if (x == y).sum() > 0:  # !
                     return x
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -89,26 +89,21 @@ class CountedOneByOne(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def confusion(labels, preds, n):
                 matrix = torch.zeros(n, n)
                 for t, p in zip(labels.view(-1), preds.view(-1)):
                     matrix[t.long(), p.long()] += 1  # !
                 return matrix
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def frequencies(samples):
                 counts = np.zeros(10)
                 for _, label in samples:
                     counts[label] += 1  # !
                 return torch.tensor(counts)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Accuracy:
                 def __init__(self, n):
                     self.total = torch.zeros(n)
@@ -116,8 +111,7 @@ class CountedOneByOne(Rule):
                 def update(self, labels):
                     for i in range(labels.size(0)):
                         self.total[labels[i]] += 1  # !
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

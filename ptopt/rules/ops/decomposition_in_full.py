@@ -67,26 +67,20 @@ class DecompositionInFull(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def spectrum(weight):
                 _, s, _ = torch.linalg.svd(weight)  # !
                 return s
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def low_rank(weight, r):
                 u, s, v = torch.linalg.svd(weight)  # !
                 return u[:, :r] * s[:r] @ v[:r]
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def agreement(x: torch.Tensor, y: torch.Tensor):
                 return torch.diag(x @ y.T)  # !
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

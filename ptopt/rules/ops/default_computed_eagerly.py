@@ -80,48 +80,27 @@ class DefaultComputedEagerly(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             class Model(nn.Module):
                 def forward(self, batch, counts: torch.Tensor):
                     total = batch.get("total", int(counts.sum()))  # !
+                    # + total = batch["total"] if "total" in batch else int(counts.sum())
                     return self.layer(counts, total)
-            """,
-            fixed="""
-            class Model(nn.Module):
-                def forward(self, batch, counts: torch.Tensor):
-                    total = batch["total"] if "total" in batch else int(counts.sum())
-                    return self.layer(counts, total)
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Loss(nn.Module):
                 def forward(self, latent, image=None):
                     image = default(image, self.decoder(latent))  # !
+                    # + image = image if image is not None else self.decoder(latent)
                     return self.lpips(image)
-            """,
-            fixed="""
-            class Loss(nn.Module):
-                def forward(self, latent, image=None):
-                    image = image if image is not None else self.decoder(latent)
-                    return self.lpips(image)
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Attention(nn.Module):
                 def forward(self, x, options):
                     scale = getattr(options, "scale", torch.matmul(x, x).softmax(-1))  # !
+                    # + scale = options.scale if hasattr(options, "scale") else torch.matmul(x, x).softmax(-1)
                     return x * scale
-            """,
-            fixed="""
-            class Attention(nn.Module):
-                def forward(self, x, options):
-                    scale = options.scale if hasattr(options, "scale") else torch.matmul(x, x).softmax(-1)
-                    return x * scale
-            """,
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -68,25 +68,19 @@ class DenseMatrixForScaling(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def scale(v, x):
                 return torch.diag(v) @ x  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def degrees(adjacency, n):
                 return torch.matmul(adjacency, torch.ones(n, 1))  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def precondition(u, s, v):
                 s_matrix = torch.diag_embed(s)
                 return torch.bmm(torch.bmm(u, s_matrix), v)  # !
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

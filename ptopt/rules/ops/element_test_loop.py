@@ -81,8 +81,7 @@ class ElementTestLoop(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def ends(values: torch.Tensor, mask: torch.Tensor):
                 last = []
                 for i in range(mask.size(0)):  # !
@@ -91,25 +90,20 @@ class ElementTestLoop(Rule):
                             last.append(values[i][t])
                             break
                 return torch.stack(last)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             labels = np.fromfile(path, dtype=np.int64)
             for i in range(labels.shape[0]):  # !
                 if labels[i] in valid:
                     labels[i] = valid.index(labels[i])
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             logits = head(x).softmax(dim=-1)
             for i in range(len(logits)):  # !
                 for j in range(logits.shape[1]):
                     if logits[i, j] < 0:
                         logits[i, j] = 0
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -84,33 +84,27 @@ class ExpensiveObjectRebuilt(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             import torchaudio
 
             class Features(nn.Module):
                 def forward(self, wav):
                     return torchaudio.transforms.MelSpectrogram(16000)(wav)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Texts(Dataset):
                 def __getitem__(self, index):
                     tokenizer = AutoTokenizer.from_pretrained("bert-base-uncased")  # !
                     return tokenizer(self.texts[index], return_tensors="pt")
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Attend(nn.Module):
                 def forward(self, q, k, v):
                     properties = torch.cuda.get_device_properties(q.device)  # !
                     if properties.major == 8:
                         return fast(q, k, v)
                     return slow(q, k, v)
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -106,16 +106,13 @@ class InvariantComputeInLoop(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def mix(self, x, gate, steps):
                 for t in range(steps):
                     x = x * torch.softmax(gate, dim=-1) + t  # !
                 return x
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Gate(nn.Module):
                 def __init__(self):
                     super().__init__()
@@ -124,16 +121,13 @@ class InvariantComputeInLoop(Rule):
 
                 def forward(self, nodes, h):
                     return {k: v + self.lin(h)[k] for k, v in nodes.items()}  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def generate(model, tokenizer, prompt, images):
                 for image in images:
                     ids = tokenizer(prompt, return_tensors="pt")  # !
                     yield model(image, ids)
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -142,65 +142,40 @@ class ItemPerElement(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def ids_of(token_ids: torch.Tensor):
                 return [t.item() for t in token_ids]  # !
-            """,
-            """
-            def ids_of(token_ids: torch.Tensor):
-                return token_ids.flatten().tolist()
-            """,
-        ),
-        Invalid(
-            """
+                # + return token_ids.flatten().tolist()
+        """),
+        Invalid("""
             order = torch.randperm(n)
             names = [self.names[i.item()] for i in order]  # !
-            """,
-            """
-            order = torch.randperm(n)
-            names = [self.names[i] for i in order.tolist()]
-            """,
-        ),
-        Invalid(
-            """
+            # + names = [self.names[i] for i in order.tolist()]
+        """),
+        Invalid("""
             def keep(ids, protected):
                 return torch.tensor([x.item() in protected for x in ids])  # !
-            """,
-            """
-            def keep(ids, protected):
-                return torch.tensor([x in protected for x in ids.tolist()])
-            """,
-        ),
-        Invalid(
-            """
+                # + return torch.tensor([x in protected for x in ids.tolist()])
+        """),
+        Invalid("""
             preds = logits.argmax(dim=-1)
             for p in preds:
+            # +
                 names.append(labels[p.item()])  # !
-            """,
-            """
-            preds = logits.argmax(dim=-1)
-            for p in preds.flatten().tolist():
-                names.append(labels[p])
-            """,
-        ),
-        Invalid(
-            """
+            # + for p in preds.flatten().tolist():
+                # + names.append(labels[p])
+        """),
+        Invalid("""
             scores = torch.softmax(logits, dim=0)
             out = [scores[i].item() for i in range(len(names))]  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             names = [classes[int(p)] for p in logits.argmax(dim=-1)]  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             rows = logits.argmax(dim=-1)
             ids = [[t.item() for t, m in zip(row, mask) if m] for row, mask in zip(rows, masks)]  # !
-            """
-        ),
+        """),
     )
     BENCHMARK = Benchmark(
         setup="import torch\nv = torch.arange(20000)",

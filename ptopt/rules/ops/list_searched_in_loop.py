@@ -85,31 +85,25 @@ class ListSearchedInLoop(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def split(samples, path):
                 held_out = [line.strip() for line in open(path)]
                 return [s for s in samples if s.id not in held_out]  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def unique(tokens):
                 seen = []
                 for token in tokens:
                     if token not in seen:  # !
                         seen.append(token)
                 return seen
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Labels(Dataset):
                 def __init__(self, folder):
                     self.names = sorted(os.listdir(folder))
                     self.targets = [self.names.index(n) for n in file_names(folder)]  # !
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

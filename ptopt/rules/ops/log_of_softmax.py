@@ -67,37 +67,23 @@ class LogOfSoftmax(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             loss = F.nll_loss(torch.log(F.softmax(logits, dim=1)), target)  # !
-            """,
-            """
-            loss = F.nll_loss(F.log_softmax(logits, dim=1), target)
-            """,
-        ),
-        Invalid(
-            """
+            # + loss = F.nll_loss(F.log_softmax(logits, dim=1), target)
+        """),
+        Invalid("""
             log_probs = scores.softmax(-1).log()  # !
-            """,
-            """
-            log_probs = scores.log_softmax(-1)
-            """,
-        ),
-        Invalid(
-            """
+            # + log_probs = scores.log_softmax(-1)
+        """),
+        Invalid("""
             log_probs = torch.log(torch.softmax(logits, dim=-1) + 1e-8)  # !
-            """,
-            """
-            log_probs = torch.log_softmax(logits, dim=-1)
-            """,
-        ),
-        Invalid(
-            """
+            # + log_probs = torch.log_softmax(logits, dim=-1)
+        """),
+        Invalid("""
             def entropy(logits):
                 probs = F.softmax(logits, dim=-1)
                 return -(probs * torch.log(probs)).sum(-1)  # !
-            """
-        ),
+        """),
     )
     BENCHMARK = Benchmark(
         setup="import torch\nimport torch.nn.functional as F\nx = torch.randn(256, 4096)",

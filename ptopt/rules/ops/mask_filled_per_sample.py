@@ -86,34 +86,28 @@ class MaskFilledPerSample(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def padding_mask(lengths):
                 mask = torch.zeros(len(lengths), max(lengths))
                 for i, n in enumerate(lengths):  # !
                     mask[i, :n] = 1
                 return mask
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def collate_fn(batch):
                 out = torch.full((len(batch), 128), 0)
                 for i, sample in enumerate(batch):  # !
                     size = len(sample)
                     out[i, :size] = sample
                 return out
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def pad(sequences, longest):
                 padded = sequences[0].new_zeros(len(sequences), longest)
                 for i in range(len(sequences)):  # !
                     padded[i][: sequences[i].size(0)] = sequences[i]
                 return padded
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

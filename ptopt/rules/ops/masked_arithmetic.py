@@ -70,26 +70,20 @@ class MaskedArithmetic(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def choose(x, a, b):
                 mask = (x > 0).float()
                 return a * mask + b * (1 - mask)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def pad(x, key_mask):
                 return x * key_mask + -1e9 * (1.0 - key_mask)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def replace(x, y: torch.Tensor):
                 empty = (y == 0).to(x.dtype)
                 return empty * x + (1 - empty) * y  # !
-            """
-        ),
+        """),
     )
 
     def candidates(self, file: SourceFile) -> list[ast.AST]:

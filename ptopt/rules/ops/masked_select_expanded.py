@@ -68,29 +68,21 @@ class MaskedSelectExpanded(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             kept = x.masked_select(mask.unsqueeze(-1)).view(-1, x.size(-1))  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def select(src, mask, dim):
                 size = [1] * src.dim()
                 size[dim] = mask.numel()
                 return src.masked_select(mask.view(size))  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             kept = x[mask.unsqueeze(-1).expand_as(x)].view(-1, dim)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             kept = torch.masked_select(logits, mask.unsqueeze(2).expand(-1, -1, classes)).view(-1, classes)  # !
-            """
-        ),
+        """),
     )
     BENCHMARK = Benchmark(
         setup="import torch\nx = torch.randn(4096, 256)\nmask = torch.rand(4096) < 0.5",

@@ -86,29 +86,23 @@ class MaskedUpdateByIndex(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def contract(x: torch.Tensor):
                 norm = torch.norm(x, dim=-1)
                 mask = norm > 1
                 x[mask] = (2 - 1 / norm[mask]) * x[mask]  # !
                 return x
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def penalise(scores: torch.Tensor, mask: torch.BoolTensor, penalty):
                 scores[mask] = scores[mask] * penalty  # !
                 return scores
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def loss(error: torch.Tensor, target: torch.Tensor):
                 valid = target != -100
                 return error[valid].mean()  # !
-            """
-        ),
+        """),
     )
 
     def candidates(self, file: SourceFile) -> list[ast.AST]:

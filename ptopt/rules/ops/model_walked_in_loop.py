@@ -75,26 +75,20 @@ class ModelWalkedInLoop(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def average(model, others):
                 for name in names:
                     merged[name] = model.state_dict()[name] / 2  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def load(model, saved):
                 return {k: v for k, v in saved.items() if k in model.state_dict()}  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def replace(model, targets):
                 for target in targets:
                     wrap(dict(model.named_modules())[target])  # !
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

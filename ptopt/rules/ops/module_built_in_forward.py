@@ -137,8 +137,7 @@ class ModuleBuiltInForward(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             class Attention(nn.Module):
                 def __init__(self, dim):
                     super().__init__()
@@ -148,18 +147,14 @@ class ModuleBuiltInForward(Rule):
                 def forward(self, x):
                     x = x + Attention(x.shape[-1])(x)  # !
                     return self.mlp(x)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Net(nn.Module):
                 def forward(self, x):
                     proj = nn.Linear(x.shape[-1], 8).to(x.device)  # !
                     return proj(x)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             import torchaudio
             from torch import nn
 
@@ -167,18 +162,15 @@ class ModuleBuiltInForward(Rule):
                 def forward(self, wave):
                     mel = torchaudio.transforms.MelSpectrogram(16000)(wave)  # !
                     return self.encoder(mel)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Net(nn.Module):
                 def forward(self, x):
                     return self._norm(self.conv(x))
 
                 def _norm(self, x):
                     return nn.BatchNorm2d(x.shape[1]).to(x.device)(x)  # !
-            """
-        ),
+        """),
     )
 
     def candidates(self, file: SourceFile) -> list[ast.AST]:

@@ -70,25 +70,19 @@ class OneHotInFull(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def pick(action, q_values, n):
                 return (F.one_hot(action, n) * q_values).sum(-1)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def target(labels, n):
                 return F.one_hot(labels, n).permute(0, 3, 1, 2).float()  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def loss(log_probs, labels, n):
                 hot = F.one_hot(labels, n).float()  # !
                 return -torch.sum(hot * log_probs, dim=1)
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

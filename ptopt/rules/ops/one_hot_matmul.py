@@ -81,26 +81,18 @@ class OneHotMatmul(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             x = F.one_hot(tokens, vocab).float() @ weight  # !
-            """,
-            """
-            x = F.embedding(tokens, weight)
-            """,
-        ),
-        Invalid(
-            """
+            # + x = F.embedding(tokens, weight)
+        """),
+        Invalid("""
             scale = F.linear(F.one_hot(batch, n).float(), self.scales)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def codes(indices, codebook):
                 encodings = F.one_hot(indices, len(codebook)).type_as(codebook)  # !
                 return encodings @ codebook
-            """
-        ),
+        """),
     )
     BENCHMARK = Benchmark(
         setup=(

@@ -109,8 +109,7 @@ class PairwiseLoop(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             for x, y in loader:
                 x, y = x.cuda(), y.cuda()
                 same = torch.zeros(len(y), len(y), device=y.device)
@@ -119,40 +118,31 @@ class PairwiseLoop(Rule):
                         same[r, c] = float(y[r] == y[c])
                 (net(x) * same).mean().backward()
                 optimizer.step()
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             for i in range(len(x)):  # !
                 for j in range(len(y)):
                     d[i, j] = torch.norm(x[i] - y[j])
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             for i in range(n):  # !
                 for j in range(i + 1, n):
                     sim = F.cosine_similarity(emb[i], emb[j], dim=0)
                     pairs.append(sim)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             for i in range(n):  # !
                 for j in range(n):
                     d[i, j] = torch.sum((x[i] - x[j]) ** 2)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def nearest(a: torch.Tensor, b: torch.Tensor):
                 rows = []
                 for p in a:  # !
                     for q in b:
                         rows.append((p - q).norm())
                 return rows
-            """
-        ),
+        """),
     )
     BENCHMARK = Benchmark(
         setup="import torch\nx = torch.randn(24, 16)\ny = torch.randn(24, 16)\nd = torch.empty(24, 24)",

@@ -84,18 +84,15 @@ class PerSampleLoop(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             class Pool(nn.Module):
                 def forward(self, x, lengths):
                     pooled = []
                     for i in range(x.size(0)):  # !
                         pooled.append(x[i, : lengths[i]].mean(0))
                     return torch.stack(pooled)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Loss(nn.Module):
                 def forward(self, logits, lengths):
                     total = []
@@ -103,14 +100,11 @@ class PerSampleLoop(Rule):
                         size = lengths[i]
                         total.append(logits[i, :size].sum())
                     return torch.stack(total)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def forward(scores: torch.Tensor, lengths):
                 return torch.stack([scores[i, : lengths[i]].max() for i in range(scores.size(0))])  # !
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

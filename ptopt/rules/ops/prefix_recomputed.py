@@ -94,17 +94,14 @@ class PrefixRecomputed(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def generate(model, ids, n):
                 for _ in range(n):
                     logits = model(ids)[:, -1]
                     ids = torch.cat([ids, logits.argmax(-1, keepdim=True)], dim=1)  # !
                 return ids
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class GPT(nn.Module):
                 def generate(self, idx, n):
                     for _ in range(n):
@@ -113,18 +110,15 @@ class PrefixRecomputed(Rule):
                         token = torch.multinomial(logits[:, -1].softmax(-1), 1)
                         idx = torch.cat((idx, token), dim=1)  # !
                     return idx
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def greedy(decoder, memory, ys, n):
                 for _ in range(n):
                     out = decoder(ys, memory)
                     word = out[:, -1].argmax(-1, keepdim=True)
                     ys = torch.cat([ys, word], dim=1)  # !
                 return ys
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

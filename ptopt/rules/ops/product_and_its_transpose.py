@@ -67,28 +67,22 @@ class ProductAndItsTranspose(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def logits(image, text, scale):
                 per_image = scale * image @ text.t()
                 per_text = scale * text @ image.t()  # !
                 return per_image, per_text
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def loss(query, key, labels):
                 forward = torch.matmul(query, key.transpose(0, 1))
                 backward = torch.matmul(key, query.transpose(0, 1))  # !
                 return F.cross_entropy(forward, labels) + F.cross_entropy(backward, labels)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def similarity(a, b):
                 return a @ b.T / 0.07, b @ a.T / 0.07  # !
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -86,8 +86,7 @@ class ProductThenSum(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             class Score(nn.Module):
                 def __init__(self, n):
                     super().__init__()
@@ -95,10 +94,8 @@ class ProductThenSum(Rule):
 
                 def forward(self, x):
                     return (x * self.att).sum(dim=-1)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Score(nn.Module):
                 def __init__(self, n):
                     super().__init__()
@@ -106,10 +103,8 @@ class ProductThenSum(Rule):
 
                 def forward(self, x):
                     return torch.sum(self.w * x, -1)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Score(nn.Module):
                 def __init__(self, n):
                     super().__init__()
@@ -118,8 +113,7 @@ class ProductThenSum(Rule):
                 def message(self, x_j, x_i):
                     alpha = (x_j * self.att_l).sum(-1)  # !
                     return F.leaky_relu(alpha)
-            """
-        ),
+        """),
     )
     BENCHMARK = Benchmark(
         setup="import torch\nx = torch.randn(50000, 64)\nw = torch.randn(1, 64)",

@@ -118,45 +118,27 @@ class PythonReductionOverTensor(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def longest(lengths: torch.Tensor):
                 return max(lengths)  # !
-            """,
-            """
-            def longest(lengths: torch.Tensor):
-                return lengths.max()
-            """,
-        ),
-        Invalid(
-            """
+                # + return lengths.max()
+        """),
+        Invalid("""
             def loss(parts, targets: torch.Tensor, ignore_index):
                 kept = (targets != ignore_index).sum()
                 return torch.cat(parts).sum() / max(1, kept)  # !
-            """,
-            """
-            def loss(parts, targets: torch.Tensor, ignore_index):
-                kept = (targets != ignore_index).sum()
-                return torch.cat(parts).sum() / kept.clamp(min=1)
-            """,
-        ),
-        Invalid(
-            """
+                # + return torch.cat(parts).sum() / kept.clamp(min=1)
+        """),
+        Invalid("""
             labels = logits.argmax(dim=-1)
             if any(label == 0 for label in labels):  # !
                 skip()
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             weights = torch.ones(n, device=device)
             total = sum(weights)  # !
-            """,
-            """
-            weights = torch.ones(n, device=device)
-            total = weights.sum(0)
-            """,
-        ),
+            # + total = weights.sum(0)
+        """),
     )
     BENCHMARK = Benchmark(
         setup="import torch\nv = torch.arange(10000.)",

@@ -80,31 +80,20 @@ class RepeatForBroadcast(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def cost(points: torch.Tensor, others):
                 return points[:, None, :].repeat(1, n, 1) - others  # !
-            """,
-            """
-            def cost(points: torch.Tensor, others):
-                return points[:, None, :].expand(-1, n, -1) - others
-            """,
-        ),
-        Invalid(
-            """
+                # + return points[:, None, :].expand(-1, n, -1) - others
+        """),
+        Invalid("""
             picked = torch.gather(x, 1, index.unsqueeze(-1).repeat(1, 1, x.shape[-1]))  # !
-            """,
-            """
-            picked = torch.gather(x, 1, index.unsqueeze(-1).expand(-1, -1, x.shape[-1]))
-            """,
-        ),
-        Invalid(
-            """
+            # + picked = torch.gather(x, 1, index.unsqueeze(-1).expand(-1, -1, x.shape[-1]))
+        """),
+        Invalid("""
             def fuse(text, image, n):
                 words = text.unsqueeze(1).repeat(1, n, 1)  # !
                 return torch.cat([words, image], dim=-1)
-            """
-        ),
+        """),
     )
     BENCHMARK = Benchmark(
         setup="import torch\nx = torch.randn(64, 128)\ny = torch.randn(64, 100, 128)",

@@ -76,29 +76,23 @@ class RepeatPassedOn(CallRule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             class Decoder(nn.Module):
                 def forward(self, x, batch):
                     queries = self.query.weight.unsqueeze(1).repeat(1, batch, 1)  # !
                     return self.transformer(x, queries)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Head(nn.Module):
                 def forward(self, x):
                     return self.attend(x, self.prompt.unsqueeze(0).repeat(x.size(0), 1, 1))  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Net(nn.Module):
                 def forward(self, x: torch.Tensor, text: torch.Tensor):
                     words = text[:, None].repeat(1, x.shape[1], 1)  # !
                     return self.fuse(x, words)
-            """
-        ),
+        """),
     )
 
     def check_call(self, call: ResolvedCall) -> Iterator[Problem]:

@@ -92,18 +92,15 @@ class RepeatedBeforeModule(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             class Model(nn.Module):
                 def __init__(self):
                     self.encoder = nn.Linear(8, 8)
 
                 def forward(self, x, beams):
                     return self.encoder(x.repeat_interleave(beams, dim=0))  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Model(nn.Module):
                 def __init__(self):
                     self.proj = nn.Linear(8, 8)
@@ -111,18 +108,15 @@ class RepeatedBeforeModule(Rule):
                 def forward(self, x, n):
                     x = x.unsqueeze(1).expand(-1, n, -1)
                     return self.proj(x)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Model(nn.Module):
                 def __init__(self):
                     self.text_model = nn.Linear(8, 8)
 
                 def encode(self, tokens):
                     return self.text_model(torch.cat([tokens, tokens]))  # !
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

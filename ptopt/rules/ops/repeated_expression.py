@@ -89,15 +89,12 @@ class RepeatedExpression(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def log_likelihood(x, mu, theta, eps):
                 a = theta * torch.log(theta + mu + eps)
                 return a + x * torch.log(theta + mu + eps)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Decoder(nn.Module):
                 def __init__(self):
                     super().__init__()
@@ -106,15 +103,12 @@ class RepeatedExpression(Rule):
                 def forward(self, z):
                     raw = self.scale(z)
                     return raw, torch.exp(self.scale(z))  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def scores(q, k):
                 weights = torch.softmax(q @ k.transpose(-2, -1), dim=-1)
                 return weights, q @ k.transpose(-2, -1)  # !
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -152,18 +152,15 @@ class ResultNeverRead(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             class Trainer(nn.Module):
                 def forward(self, image, output, recon_loss, gan_loss):
                     real = self.vgg(image)
                     fake = self.vgg(output)
                     perceptual_loss = F.mse_loss(fake, real)  # !
                     return recon_loss + gan_loss
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Loss(nn.Module):
                 def forward(self, video, output):
                     total = []
@@ -172,10 +169,8 @@ class ResultNeverRead(Rule):
                         fake = discriminator(output)
                         total.append(hinge(fake))
                     return sum(total)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def grad_norm(loss, layer):
                 return torch.autograd.grad(loss, layer, retain_graph=True)[0].norm()
 
@@ -187,50 +182,29 @@ class ResultNeverRead(Rule):
                     if not self.training:
                         loss = loss * norm
                     return loss
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Data(Dataset):
                 def __getitem__(self, index):
                     item = self.items[index]
                     text = self.tokenizer.decode(item)  # !
+                    # +
                     return torch.tensor(item)
-            """,
-            fixed="""
-            class Data(Dataset):
-                def __getitem__(self, index):
-                    item = self.items[index]
-                    return torch.tensor(item)
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Data(Dataset):
                 def load(self, path):
                     return cv2.imread(path)
 
                 def __getitem__(self, index):
                     image = self.load(self.paths[index])  # !
+                    # +
                     try:
                         image = self.load(self.paths[index])
                         return torch.from_numpy(image)
                     except OSError:
                         return None
-            """,
-            fixed="""
-            class Data(Dataset):
-                def load(self, path):
-                    return cv2.imread(path)
-
-                def __getitem__(self, index):
-                    try:
-                        image = self.load(self.paths[index])
-                        return torch.from_numpy(image)
-                    except OSError:
-                        return None
-            """,
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

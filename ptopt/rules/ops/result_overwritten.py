@@ -98,8 +98,7 @@ class ResultOverwritten(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             class Attention(nn.Module):
                 def __init__(self):
                     self.key = nn.Linear(8, 8)
@@ -109,19 +108,15 @@ class ResultOverwritten(Rule):
                     if past is not None:
                         key = past
                     return key
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def weights(scores: torch.Tensor, given):
                 probs = torch.softmax(scores, dim=-1)  # !
                 if given is not None:
                     probs = given
                 return probs
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Model(nn.Module):
                 def __init__(self):
                     self.encoder = nn.Linear(8, 8)
@@ -133,8 +128,7 @@ class ResultOverwritten(Rule):
                     else:
                         cached = {}
                     return memory
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -97,25 +97,20 @@ class ResultUsedInOneBranch(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def forward(self, logits, target):
                 probs = logits.softmax(-1)  # !
                 if self.training:
                     return self.loss(logits, target)
                 else:
                     return probs
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def forward(self, x, w):
                 scores = torch.matmul(x, w)  # !
                 return x + 1
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def validation_step(self, batch, batch_idx):
                 loss = self.loss(batch)
                 audio = self.vocoder(batch)  # !
@@ -123,10 +118,8 @@ class ResultUsedInOneBranch(Rule):
                 if batch_idx != 0:
                     return loss
                 self.show(audio, again)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Head(nn.Module):
                 def __init__(self):
                     super().__init__()
@@ -137,8 +130,7 @@ class ResultUsedInOneBranch(Rule):
                     if self.training:
                         return x, aux
                     return x
-            """
-        ),
+        """),
     )
 
     def may_be_sure(self, file: SourceFile) -> bool:

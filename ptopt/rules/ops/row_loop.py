@@ -111,8 +111,7 @@ class RowLoop(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def decode(scores, length):
                 tags = []
                 for row in scores[:length]:  # !
@@ -120,35 +119,28 @@ class RowLoop(Rule):
                     _, best = torch.max(row, 0)
                     tags.append((best.item(), probs[best].item()))
                 return tags
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def peaks(scores: torch.Tensor):
                 found = []
                 for row in scores:  # !
                     found.append(row.max().item())
                 return found
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def correct(scores: torch.Tensor, labels):
                 count = 0
                 for i in range(len(scores)):  # !
                     if scores[i].argmax().item() == labels[i]:
                         count += 1
                 return count
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             probs = torch.softmax(logits, dim=-1)
             for p in probs:  # !
                 best = torch.argmax(p)
                 names.append(labels[best.item()])
-            """
-        ),
+        """),
     )
     BENCHMARK = Benchmark(
         setup="import torch\nx = torch.randn(4000, 64)",

@@ -91,17 +91,14 @@ class RunningSumLoop(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             pointers, address = [], 0
             for size in sizes:  # !
                 pointers.append(address)
                 address += size * item_size
             pointers = np.array(pointers, dtype=np.int64)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Writer:
                 def pointers(self, sizes):
                     address = 0
@@ -114,18 +111,15 @@ class RunningSumLoop(Rule):
                 def write(self, sizes):
                     pointers = self.pointers(sizes)
                     pointers = np.array(pointers, dtype=np.int64)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def ends(sizes):
                 total, table = 0, []
                 for size in sizes:  # !
                     total += size
                     table.append(total)
                 return torch.tensor(table)
-            """
-        ),
+        """),
     )
     BENCHMARK = Benchmark(
         setup="import numpy as np\nsizes = np.random.default_rng(0).integers(1, 100, 50000)",

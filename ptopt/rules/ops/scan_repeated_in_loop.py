@@ -77,31 +77,25 @@ class ScanRepeatedInLoop(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def pad(rows, lengths):
                 return [row + [0] * (max(lengths) - len(row)) for row in rows]  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def split(samples, held_out):
                 train = []
                 for sample in samples:
                     if sample.name not in set(held_out):  # !
                         train.append(sample)
                 return train
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def weights(labels, classes):
                 found = []
                 for c in classes:
                     found.append(np.unique(labels, return_counts=True)[1][c])  # !
                 return torch.tensor(found)
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

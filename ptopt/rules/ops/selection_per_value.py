@@ -92,30 +92,24 @@ class SelectionPerValue(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def frequencies(labels, num_classes):
                 counts = torch.zeros(num_classes)
                 for c in range(num_classes):  # !
                     counts[c] = (labels == c).sum()
                 return counts
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def indices(labels):
                 return {c: [i for i, l in enumerate(labels) if l == c] for c in set(labels)}  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def prototypes(features, targets):
                 means = []
                 for value in torch.unique(targets):  # !
                     means.append(features[targets == value].mean(0))
                 return torch.stack(means)
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -70,30 +70,22 @@ class SigmoidBeforeThreshold(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             masks = torch.sigmoid(logits) > 0.5  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def accuracy(logits: torch.Tensor, y):
                 predicted = torch.sigmoid(logits)  # !
                 return ((predicted > 0.5) == y).float().mean()
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def masks(logits: torch.Tensor):
                 return (logits.sigmoid() >= 0.3).float()  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def masks(logits: torch.Tensor, threshold=0.5):
                 return nn.Sigmoid()(logits) > threshold  # !
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

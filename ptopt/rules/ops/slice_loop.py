@@ -142,8 +142,7 @@ class SliceLoop(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             class DistortionLoss(nn.Module):
                 def forward(self, weights, z_vals):
                     total = 0
@@ -153,10 +152,8 @@ class SliceLoop(Rule):
                         inter = (w[:, None] * w[None, :] * gap).sum()
                         total = total + inter + (w**2 * z).sum() / 3
                     return total / weights.shape[0]
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Alignment:
                 def __call__(self, ours, theirs):
                     total = 0.0
@@ -167,16 +164,12 @@ class SliceLoop(Rule):
                             b = F.normalize(b, dim=-1)
                             total += -(a * b).sum(dim=-1).mean()
                     return total / batch
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def forward(self, x):
                 return torch.stack([F.softmax(x[i], dim=1) for i in range(x.size(0))], 0)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Temporal(nn.Module):
                 def __init__(self):
                     self.conv = nn.Conv1d(8, 8, 3)
@@ -186,16 +179,13 @@ class SliceLoop(Rule):
                     for t in range(x.shape[3]):  # !
                         outputs.append(self.conv(x[:, :, :, t]).unsqueeze(-1))
                     return torch.cat(outputs, dim=-1)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def scaled(x: torch.Tensor, w: torch.Tensor):
                 out = torch.empty_like(x)
                 for row, weight in zip(x, w):  # !
                     keep(torch.softmax(row * weight, dim=-1))
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

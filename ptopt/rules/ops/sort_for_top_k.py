@@ -67,26 +67,20 @@ class SortForTopK(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def best(scores: torch.Tensor, k):
                 return scores.argsort(dim=-1, descending=True)[:, :k]  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def best(scores, k):
                 order = torch.argsort(scores, descending=True)  # !
                 return order[:k]
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def threshold(scores, k):
                 values, _ = torch.sort(scores, dim=-1, descending=True)  # !
                 return values[:, :k].mean()
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -86,44 +86,25 @@ class SyncInRepeatInterleave(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def softmax(src: torch.Tensor, ptr: torch.Tensor):
                 count = ptr[1:] - ptr[:-1]
                 peak = segment(src, ptr).repeat_interleave(count, dim=0)  # !
+                # + peak = segment(src, ptr).repeat_interleave(count, dim=0, output_size=src.size(0))
                 return (src - peak).exp()
-            """,
-            """
-            def softmax(src: torch.Tensor, ptr: torch.Tensor):
-                count = ptr[1:] - ptr[:-1]
-                peak = segment(src, ptr).repeat_interleave(count, dim=0, output_size=src.size(0))
-                return (src - peak).exp()
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def centre(x: torch.Tensor, means: torch.Tensor, sizes: torch.Tensor):
                 return x - torch.repeat_interleave(means, sizes, dim=0)  # !
-            """,
-            """
-            def centre(x: torch.Tensor, means: torch.Tensor, sizes: torch.Tensor):
-                return x - torch.repeat_interleave(means, sizes, dim=0, output_size=x.size(0))
-            """,
-        ),
-        Invalid(
-            """
+                # + return x - torch.repeat_interleave(means, sizes, dim=0, output_size=x.size(0))
+        """),
+        Invalid("""
             def scale(x: torch.Tensor, w: torch.Tensor, batch: torch.Tensor):
                 sizes = torch.bincount(batch)
                 wide = torch.repeat_interleave(w, sizes, dim=0)  # !
+                # + wide = torch.repeat_interleave(w, sizes, dim=0, output_size=x.size(0))
                 return wide * x
-            """,
-            """
-            def scale(x: torch.Tensor, w: torch.Tensor, batch: torch.Tensor):
-                sizes = torch.bincount(batch)
-                wide = torch.repeat_interleave(w, sizes, dim=0, output_size=x.size(0))
-                return wide * x
-            """,
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -85,24 +85,18 @@ class TableRebuiltInLoop(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             for name, value in checkpoint.items():
                 if model.state_dict()[name].shape == value.shape:  # !
                     kept[name] = value
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             kept = {k: v for k, v in checkpoint.items() if k in model.state_dict()}  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             for i, grad in enumerate(grads):
                 list(model.parameters())[i].grad = grad  # !
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

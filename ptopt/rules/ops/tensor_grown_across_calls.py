@@ -79,33 +79,27 @@ class TensorGrownAcrossCalls(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             class F1(Metric):
                 def reset(self):
                     self.preds = torch.tensor([])
 
                 def update(self, preds):
                     self.preds = torch.cat([self.preds, preds])  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Collect(Callback):
                 def on_batch_end(self, state):
                     if self.outputs is None:
                         self.outputs = state.output
                     else:
                         self.outputs = np.concatenate([self.outputs, state.output], axis=0)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Store:
                 def add(self, key, value):
                     self.rows[key] = torch.cat((self.rows[key], value), dim=0)  # !
-            """
-        ),
+        """),
     )
 
     def candidates(self, file: SourceFile) -> list[ast.AST]:

@@ -76,8 +76,7 @@ class WeightRowsByIndex(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             class Net(nn.Module):
                 def __init__(self):
                     super().__init__()
@@ -85,10 +84,8 @@ class WeightRowsByIndex(Rule):
 
                 def forward(self, ids: torch.Tensor):
                     return self.weight[ids]  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Net(nn.Module):
                 def __init__(self):
                     super().__init__()
@@ -96,10 +93,8 @@ class WeightRowsByIndex(Rule):
 
                 def forward(self, x, ids):
                     return x + self.bias[ids.long()]  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Net(nn.Module):
                 def __init__(self):
                     super().__init__()
@@ -109,8 +104,7 @@ class WeightRowsByIndex(Rule):
                 def forward(self, x):
                     index = self.index.view(-1)
                     return x + self.table[index]  # !
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -203,8 +203,7 @@ class AccumulationSyncsEveryMicroBatch(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             from torch.nn.parallel import DistributedDataParallel as DDP
 
             model = DDP(model, device_ids=[rank])
@@ -214,20 +213,16 @@ class AccumulationSyncsEveryMicroBatch(Rule):
                 if (i + 1) % k == 0:
                     optimizer.step()
                     optimizer.zero_grad()
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             model = nn.parallel.DistributedDataParallel(model)
             for batch in loader:
                 for micro in batch.chunk(4):
                     scaler.scale(model(micro)).backward()  # !
                 scaler.step(optimizer)
                 scaler.update()
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Trainer:
                 def __init__(self, model, optimizer):
                     self.model, self.optimizer, self.micro_steps = DistributedDataParallel(model), optimizer, 0
@@ -240,10 +235,8 @@ class AccumulationSyncsEveryMicroBatch(Rule):
                         self.optimizer.step()
                         self.optimizer.zero_grad()
                         self.micro_steps = 0
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             from torch.nn.parallel import DistributedDataParallel
 
             def train(model, loader, optimizer, scale_loss, k):
@@ -251,10 +244,8 @@ class AccumulationSyncsEveryMicroBatch(Rule):
                 for i, batch in enumerate(loader):
                     loss = model(batch) / k
                     scale_loss(loss, optimizer, parameters=model.parameters(), update_grad=(i + 1) % k == 0)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             from accelerate import Accelerator
 
             accelerator = Accelerator()
@@ -264,8 +255,7 @@ class AccumulationSyncsEveryMicroBatch(Rule):
                 if step % args.accumulation_steps == 0 or step == len(loader) - 1:
                     optimizer.step()
                     optimizer.zero_grad()
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

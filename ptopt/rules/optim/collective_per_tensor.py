@@ -100,34 +100,28 @@ class CollectivePerTensor(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             import torch.distributed as dist
 
             for p in model.parameters():
                 dist.all_reduce(p.grad)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             import torch.distributed as dist
 
             def reduced(total, count):
                 dist.all_reduce(total)
                 dist.all_reduce(count)  # !
                 return total / count
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             import torch.distributed as dist
 
             def reduced(metrics):
                 for name, value in metrics.items():
                     dist.all_reduce(value)  # !
                     metrics[name] = value.item()
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

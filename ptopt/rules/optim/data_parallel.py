@@ -75,16 +75,13 @@ class DataParallel(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             model = nn.DataParallel(model).cuda()  # !
             for x, y in loader:
                 criterion(model(x), y).backward()
                 optimizer.step()
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Trainer:
                 def __init__(self, model, args):
                     if torch.cuda.device_count() > 1:
@@ -94,17 +91,14 @@ class DataParallel(Rule):
                 def step(self, x, y):
                     self.criterion(self.model(x), y).backward()
                     self.optimizer.step()
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             from torch.nn import DataParallel
 
             generator = DataParallel(generator, device_ids=opt.gpu_ids)  # !
             loss(generator(z)).backward()
             optimizer.step()
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

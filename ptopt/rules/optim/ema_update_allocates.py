@@ -105,40 +105,26 @@ result = teacher[0]
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             for p, q in zip(teacher.parameters(), student.parameters()):
                 p.data = p.data * m + q.data * (1.0 - m)  # !
-            """,
-            """
-            for p, q in zip(teacher.parameters(), student.parameters()):
-                p.data.mul_(m).add_(q.data, alpha=1.0 - m)
-            """,
-        ),
-        Invalid(
-            """
+                # + p.data.mul_(m).add_(q.data, alpha=1.0 - m)
+        """),
+        Invalid("""
             for ema_v, model_v in zip(self.module.state_dict().values(), model.state_dict().values()):
                 ema_v.copy_(ema_v * self.decay + (1. - self.decay) * model_v)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             ema_params = itertools.chain(ema.parameters(), ema.buffers())
             model_params = itertools.chain(model.parameters(), model.buffers())
             for param_a, param_b in zip(ema_params, model_params):
                 param_a.copy_(param_a * m + (1.0 - m) * param_b)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             for tgt, src in zip(self.target.parameters(), self.net.parameters()):
                 tgt.data.copy_(self.tau * src.data + (1 - self.tau) * tgt.data)  # !
-            """,
-            """
-            for tgt, src in zip(self.target.parameters(), self.net.parameters()):
-                tgt.data.mul_(1 - self.tau).add_(src.data, alpha=self.tau)
-            """,
-        ),
+                # + tgt.data.mul_(1 - self.tau).add_(src.data, alpha=self.tau)
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

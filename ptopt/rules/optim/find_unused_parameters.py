@@ -112,8 +112,7 @@ class FindUnusedParameters(Rule):
         'parser.add_argument("--find_unused_parameters", default=True)',
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             class Net(nn.Module):
                 def __init__(self):
                     super().__init__()
@@ -124,10 +123,8 @@ class FindUnusedParameters(Rule):
                     return self.head(self.layers(x))
 
             model = nn.parallel.DistributedDataParallel(Net().cuda(), find_unused_parameters=True)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Net(nn.Module):
                 def __init__(self):
                     super().__init__()
@@ -139,10 +136,8 @@ class FindUnusedParameters(Rule):
             model = Net()
             model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
             model = nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Net(nn.Module):
                 def __init__(self, width):
                     super().__init__()
@@ -156,8 +151,7 @@ class FindUnusedParameters(Rule):
                 net = Net(8)
                 net.to(rank)
                 return nn.parallel.DistributedDataParallel(module=net, find_unused_parameters=True)  # !
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -62,42 +62,24 @@ class GradientsZeroedByHand(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             for p in model.parameters():
                 if p.grad is not None:
                     p.grad.zero_()  # !
-            """,
-            """
-            for p in model.parameters():
-                if p.grad is not None:
-                    p.grad = None
-            """,
-        ),
-        Invalid(
-            """
+                    # + p.grad = None
+        """),
+        Invalid("""
             def zero_grad(self):
                 for group in self.param_groups:
                     for p in group["params"]:
                         p.grad.data.zero_()  # !
-            """,
-            """
-            def zero_grad(self):
-                for group in self.param_groups:
-                    for p in group["params"]:
-                        p.grad = None
-            """,
-        ),
-        Invalid(
-            """
+                        # + p.grad = None
+        """),
+        Invalid("""
             for name, p in net.named_parameters():
                 p.grad.data.fill_(0)  # !
-            """,
-            """
-            for name, p in net.named_parameters():
-                p.grad = None
-            """,
-        ),
+                # + p.grad = None
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

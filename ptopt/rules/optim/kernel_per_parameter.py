@@ -82,36 +82,28 @@ class KernelPerParameter(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             for p_ema, p in zip(ema.parameters(), model.parameters()):  # !
                 p_ema.lerp_(p, 1 - decay)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def update_ema(ema_model, model, decay):
                 ema_params = OrderedDict(ema_model.named_parameters())
                 model_params = OrderedDict(model.named_parameters())
                 for name, param in model_params.items():  # !
                     ema_params[name].mul_(decay).add_(param.data, alpha=1 - decay)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             total = 0.0
             for p in model.parameters():  # !
                 if p.grad is not None:
                     total += p.grad.norm(2).item() ** 2
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             for group in optimizer.param_groups:
                 for p in group["params"]:  # !
                     p.grad.mul_(clip)
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

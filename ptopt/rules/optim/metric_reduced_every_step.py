@@ -103,8 +103,7 @@ class MetricReducedEveryStep(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             import torch.distributed as dist
 
             for batch in loader:
@@ -113,20 +112,16 @@ class MetricReducedEveryStep(Rule):
                 optimizer.step()
                 dist.all_reduce(loss)  # !
                 meter.update(loss.item())
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             for batch in loader:
                 loss = model(batch)
                 avg_loss = accelerator.gather(loss.repeat(batch_size)).mean()  # !
                 train_loss += avg_loss.item()
                 accelerator.backward(loss)
                 optimizer.step()
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def train_step(self, batch):
                 loss_dict = self.model(batch)
                 loss = sum(loss_dict.values())
@@ -134,8 +129,7 @@ class MetricReducedEveryStep(Rule):
                 self.optimizer.step()
                 reduced = utils.reduce_dict(loss_dict)  # !
                 self.log(reduced)
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -67,27 +67,21 @@ class MetricSyncedEveryStep(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             class Net(pl.LightningModule):
                 def training_step(self, batch, i):
                     self.log("loss", self.loss(batch), sync_dist=True)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Net(pl.LightningModule):
                 def training_step(self, batch, i):
                     self.log_dict(self.losses(batch), sync_dist=True, prog_bar=True)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Net(pl.LightningModule):
                 def validation_step(self, batch, i):
                     self.log("val_loss", self.loss(batch), on_step=True, sync_dist=True)  # !
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -92,17 +92,14 @@ class OptimizerBuiltInLoop(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             model.cuda()
             for x, y in loader:
                 optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)  # !
                 F.mse_loss(model(x.cuda()), y.cuda()).backward()
                 optimizer.step()
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Agent:
                 def train_step(self, batch):
                     optimizer = torch.optim.RMSprop(self.net.parameters(), lr=self.lr)  # !
@@ -110,10 +107,8 @@ class OptimizerBuiltInLoop(Rule):
                     optimizer.zero_grad()
                     loss.backward()
                     optimizer.step()
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             import lpips
             import torch
 
@@ -122,8 +117,7 @@ class OptimizerBuiltInLoop(Rule):
                 loss = lpips.LPIPS(net="vgg").cuda()(out, y.cuda()).mean()  # !
                 loss.backward()
                 optimizer.step()
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -130,76 +130,44 @@ for p, g in zip(model.parameters(), grads):
     )
     INVALID = (
         # Whether the trainer clips may stand in a configuration: no fix.
-        Invalid(
-            """
+        Invalid("""
             class Model(pl.LightningModule):
                 def configure_optimizers(self):
                     return torch.optim.AdamW(self.transformer.parameters(), lr=1e-3)  # !
 
             trainer = pl.Trainer(accelerator="cuda", precision="bf16-mixed")
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             model = TransformerLM().to("cuda")
             optimizer = torch.optim.AdamW(model.parameters(), lr=lr)  # !
+            # + optimizer = torch.optim.AdamW(model.parameters(), lr=lr, fused=True)
             for x, y in loader:
                 loss = F.cross_entropy(model(x.to("cuda")), y.to("cuda"))
                 loss.backward()
                 optimizer.step()
-            """,
-            """
-            model = TransformerLM().to("cuda")
-            optimizer = torch.optim.AdamW(model.parameters(), lr=lr, fused=True)
-            for x, y in loader:
-                loss = F.cross_entropy(model(x.to("cuda")), y.to("cuda"))
-                loss.backward()
-                optimizer.step()
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class GPT(nn.Module):
                 def configure_optimizers(self, decay, lr, betas, device):
                     groups = [{"params": decay, "weight_decay": 0.1}]
                     optimizer = torch.optim.AdamW(groups, lr=lr, betas=betas)  # !
+                    # + optimizer = torch.optim.AdamW(groups, lr=lr, betas=betas, fused=True)
                     return optimizer
-            """,
-            """
-            class GPT(nn.Module):
-                def configure_optimizers(self, decay, lr, betas, device):
-                    groups = [{"params": decay, "weight_decay": 0.1}]
-                    optimizer = torch.optim.AdamW(groups, lr=lr, betas=betas, fused=True)
-                    return optimizer
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def main(args):
                 model = BertForMaskedLM(config).cuda()
                 optimizer = torch.optim.AdamW(  # !
                     model.parameters(),
                     lr=args.lr,
+                    # + lr=args.lr,
+                    # + fused=True,
                 )
                 for x, y in loader:
                     loss = F.cross_entropy(model(x.cuda()), y.cuda())
                     loss.backward()
                     optimizer.step()
-            """,
-            """
-            def main(args):
-                model = BertForMaskedLM(config).cuda()
-                optimizer = torch.optim.AdamW(
-                    model.parameters(),
-                    lr=args.lr,
-                    fused=True,
-                )
-                for x, y in loader:
-                    loss = F.cross_entropy(model(x.cuda()), y.cuda())
-                    loss.backward()
-                    optimizer.step()
-            """,
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

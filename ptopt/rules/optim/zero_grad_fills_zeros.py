@@ -98,39 +98,23 @@ class ZeroGradFillsZeros(Rule):
     )
     INVALID = (
         Invalid("optimizer.zero_grad()  # !", "optimizer.zero_grad(set_to_none=True)"),
-        Invalid(
-            """
+        Invalid("""
             for x, y in loader:
                 self.optimizer.zero_grad()  # !
+                # + self.optimizer.zero_grad(set_to_none=True)
                 criterion(self.model(x), y).backward()
                 self.optimizer.step()
-            """,
-            """
-            for x, y in loader:
-                self.optimizer.zero_grad(set_to_none=True)
-                criterion(self.model(x), y).backward()
-                self.optimizer.step()
-            """,
-        ),
+        """),
         Invalid("model.zero_grad()  # !", "model.zero_grad(set_to_none=True)"),
-        Invalid(
-            """
+        Invalid("""
             class Wrapper:
                 def zero_grad(self):
                     self.clear()
 
             optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
             optimizer.zero_grad()  # !
-            """,
-            """
-            class Wrapper:
-                def zero_grad(self):
-                    self.clear()
-
-            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-            optimizer.zero_grad(set_to_none=True)
-            """,
-        ),
+            # + optimizer.zero_grad(set_to_none=True)
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

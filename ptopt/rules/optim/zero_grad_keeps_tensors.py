@@ -80,32 +80,19 @@ class ZeroGradKeepsTensors(Rule):
     )
     INVALID = (
         Invalid("optimizer.zero_grad(set_to_none=False)  # !", "optimizer.zero_grad()"),
-        Invalid(
-            """
+        Invalid("""
             for x, y in loader:
                 self.model.zero_grad(set_to_none=False)  # !
+                # + self.model.zero_grad()
                 self.step(x, y)
-            """,
-            """
-            for x, y in loader:
-                self.model.zero_grad()
-                self.step(x, y)
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def reset(self):
                 for p in self.model.parameters():
                     p.grad = None
                 self.optimizer.zero_grad(set_to_none=False)  # !
-            """,
-            """
-            def reset(self):
-                for p in self.model.parameters():
-                    p.grad = None
-                self.optimizer.zero_grad()
-            """,
-        ),
+                # + self.optimizer.zero_grad()
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

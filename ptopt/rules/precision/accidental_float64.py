@@ -116,50 +116,28 @@ class AccidentalFloat64(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             for x, y in loader:
                 noise = torch.from_numpy(np.random.randn(*x.shape)).to(device)  # !
+                # + noise = torch.from_numpy(np.random.randn(*x.shape)).float().to(device)
                 criterion(model(x.to(device)) + noise, y).backward()
                 optimizer.step()
-            """,
-            """
-            for x, y in loader:
-                noise = torch.from_numpy(np.random.randn(*x.shape)).float().to(device)
-                criterion(model(x.to(device)) + noise, y).backward()
-                optimizer.step()
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             for x, y in loader:
                 weights = torch.tensor(np.random.rand(len(x)), device="cuda")  # !
+                # + weights = torch.tensor(np.random.rand(len(x)), device="cuda", dtype=torch.float32)
                 (criterion(model(x.cuda()), y.cuda()) * weights).mean().backward()
                 optimizer.step()
-            """,
-            """
-            for x, y in loader:
-                weights = torch.tensor(np.random.rand(len(x)), device="cuda", dtype=torch.float32)
-                (criterion(model(x.cuda()), y.cuda()) * weights).mean().backward()
-                optimizer.step()
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             for x, y in loader:
                 ramp = np.linspace(0, 1, x.shape[-1])
                 fade = torch.as_tensor(ramp).cuda()  # !
+                # + fade = torch.as_tensor(ramp, dtype=torch.float32).cuda()
                 criterion(model(x.cuda()) * fade, y.cuda()).backward()
                 optimizer.step()
-            """,
-            """
-            for x, y in loader:
-                ramp = np.linspace(0, 1, x.shape[-1])
-                fade = torch.as_tensor(ramp, dtype=torch.float32).cuda()
-                criterion(model(x.cuda()) * fade, y.cuda()).backward()
-                optimizer.step()
-            """,
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -88,24 +88,17 @@ class AutocastAroundBackward(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             for x, y in loader:
                 with torch.autocast("cuda", dtype=torch.bfloat16):
                     loss = criterion(model(x), y)
                     loss.backward()  # !
+                    # +
                     optimizer.step()
+                # + loss.backward()
+                # + optimizer.step()
                 optimizer.zero_grad()
-            """,
-            """
-            for x, y in loader:
-                with torch.autocast("cuda", dtype=torch.bfloat16):
-                    loss = criterion(model(x), y)
-                loss.backward()
-                optimizer.step()
-                optimizer.zero_grad()
-            """,
-        ),
+        """),
         Invalid(
             """
             with torch.cuda.amp.autocast():
@@ -122,15 +115,13 @@ class AutocastAroundBackward(Rule):
             scaler.update()
             """,
         ),
-        Invalid(
-            """
+        Invalid("""
             with torch.amp.autocast("cuda"):
                 for x, y in loader:
                     loss = criterion(model(x), y)
                     loss.backward()  # !
                     optimizer.step()
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

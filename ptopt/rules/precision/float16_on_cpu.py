@@ -88,46 +88,26 @@ class Float16OnCpu(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             with torch.autocast("cpu", dtype=torch.float16):  # !
+            # + with torch.autocast("cpu", dtype=torch.bfloat16):
                 out = model(x)
-            """,
-            """
-            with torch.autocast("cpu", dtype=torch.bfloat16):
-                out = model(x)
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             from transformers import pipeline
             import torch
 
             pipe = pipeline("text-generation", model=name, torch_dtype=torch.float16, device="cpu")  # !
-            """,
-            """
-            from transformers import pipeline
-            import torch
-
-            pipe = pipeline("text-generation", model=name, torch_dtype=torch.bfloat16, device="cpu")
-            """,
-        ),
-        Invalid(
-            """
+            # + pipe = pipeline("text-generation", model=name, torch_dtype=torch.bfloat16, device="cpu")
+        """),
+        Invalid("""
             from transformers import AutoModelForCausalLM
             import torch
 
             model = AutoModelForCausalLM.from_pretrained(name, dtype=torch.float16, device_map="cpu")  # !
+            # + model = AutoModelForCausalLM.from_pretrained(name, dtype=torch.bfloat16, device_map="cpu")
             print(model.generate(ids))
-            """,
-            """
-            from transformers import AutoModelForCausalLM
-            import torch
-
-            model = AutoModelForCausalLM.from_pretrained(name, dtype=torch.bfloat16, device_map="cpu")
-            print(model.generate(ids))
-            """,
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -126,16 +126,13 @@ class FullPrecisionTraining(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             for x, y in loader:
                 loss = criterion(model(x.cuda()), y.cuda())
                 loss.backward()  # !
                 optimizer.step()
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def train_epoch(train_loader, model, optimizer, cfg):
                 model.train()
                 for cur_iter, (inputs, labels) in enumerate(train_loader):
@@ -144,18 +141,15 @@ class FullPrecisionTraining(Rule):
                     optimizer.zero_grad()
                     loss.backward()  # !
                     optimizer.step()
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             device = torch.device("cuda")
             for epoch in range(epochs):
                 for batch in train_data:
                     loss = net(batch.to(device)).mean()
                     loss.backward()  # !
                     opt.step()
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

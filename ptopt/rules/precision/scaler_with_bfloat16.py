@@ -94,60 +94,33 @@ class ScalerWithBfloat16(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             scaler = torch.amp.GradScaler("cuda")  # !
+            # + scaler = torch.amp.GradScaler("cuda", enabled=False)
             with torch.autocast("cuda", dtype=torch.bfloat16):
                 loss = model(x)
             scaler.scale(loss).backward()
-            """,
-            """
-            scaler = torch.amp.GradScaler("cuda", enabled=False)
-            with torch.autocast("cuda", dtype=torch.bfloat16):
-                loss = model(x)
-            scaler.scale(loss).backward()
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             from torch.cuda.amp import GradScaler, autocast
             import torch
 
             scaler = GradScaler()  # !
+            # + scaler = GradScaler(enabled=False)
             with autocast(dtype=torch.bfloat16):
                 loss = model(x)
             scaler.scale(loss).backward()
-            """,
-            """
-            from torch.cuda.amp import GradScaler, autocast
-            import torch
-
-            scaler = GradScaler(enabled=False)
-            with autocast(dtype=torch.bfloat16):
-                loss = model(x)
-            scaler.scale(loss).backward()
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Trainer:
                 def __init__(self):
                     self.scaler = torch.cuda.amp.GradScaler(enabled=True)  # !
+                    # + self.scaler = torch.cuda.amp.GradScaler(enabled=False)
 
                 def step(self, x):
                     with torch.amp.autocast("cuda", torch.bfloat16):
                         return self.scaler.scale(self.model(x))
-            """,
-            """
-            class Trainer:
-                def __init__(self):
-                    self.scaler = torch.cuda.amp.GradScaler(enabled=False)
-
-                def step(self, x):
-                    with torch.amp.autocast("cuda", torch.bfloat16):
-                        return self.scaler.scale(self.model(x))
-            """,
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

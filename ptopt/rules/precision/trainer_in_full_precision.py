@@ -86,25 +86,19 @@ class TrainerInFullPrecision(Rule):
         'trainer = pl.Trainer(accelerator="cpu")',
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             from transformers import TrainingArguments
 
             args = TrainingArguments("out", num_train_epochs=3)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             trainer = pl.Trainer(accelerator="gpu", max_epochs=3)  # !
             trainer.fit(model, data)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             trainer = pl.Trainer(devices=2, precision=32)  # !
             trainer.fit(model, data)
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

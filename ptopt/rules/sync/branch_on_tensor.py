@@ -147,18 +147,15 @@ class BranchOnTensor(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             for x, y in loader:
                 loss = F.mse_loss(model(x.to(device)), y.to(device))
                 if loss > limit:  # !
                     loss = loss * 0.1
                 loss.backward()
                 optimizer.step()
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             for x, y in loader:
                 mask = torch.eq(y.to(device), -1)
                 if mask.any():  # !
@@ -166,17 +163,14 @@ class BranchOnTensor(Rule):
                 loss = model(x).mean()
                 loss.backward()
                 optimizer.step()
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Net(pl.LightningModule):
                 def training_step(self, batch, batch_idx):
                     loss = F.cross_entropy(self(batch.x), batch.y)
                     assert loss >= 0  # !
                     return loss
-            """
-        ),
+        """),
     )
 
     def may_be_sure(self, file: SourceFile) -> bool:

@@ -85,31 +85,25 @@ class ElementsReadInLoop(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def names(scores: torch.Tensor, classes):
                 return [classes[i] for i in scores.argsort()]  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def kept(ids: torch.Tensor, limit):
                 out = []
                 for i in ids:  # !
                     if i < limit:
                         out.append(i)
                 return out
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def lookup(scores, table):
                 best = scores.topk(5).indices
                 for rank, i in enumerate(scores.argmax(dim=-1)):  # !
                     table[i] = rank
                 return best
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

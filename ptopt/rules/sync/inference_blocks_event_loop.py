@@ -161,8 +161,7 @@ class InferenceBlocksEventLoop(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             from fastapi import FastAPI
             from transformers import pipeline
 
@@ -171,22 +170,10 @@ class InferenceBlocksEventLoop(Rule):
 
             @app.post("/classify")
             async def label(text: str):
+            # + def label(text: str):
                 return classify(text)  # !
-            """,
-            """
-            from fastapi import FastAPI
-            from transformers import pipeline
-
-            app = FastAPI()
-            classify = pipeline("text-classification")
-
-            @app.post("/classify")
-            def label(text: str):
-                return classify(text)
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             import whisper
             from fastapi import FastAPI
 
@@ -197,10 +184,8 @@ class InferenceBlocksEventLoop(Rule):
             async def transcribe(file: UploadFile):
                 audio = await file.read()
                 return model.transcribe(decode(audio))  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             from fastapi import FastAPI
             from transformers import AutoModelForCausalLM
 
@@ -215,10 +200,8 @@ class InferenceBlocksEventLoop(Rule):
             async def chat(request: Request):
                 body = await request.json()
                 return {"text": answer(body["prompt"])}  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             import whisper
             from fastapi import FastAPI
 
@@ -247,10 +230,8 @@ class InferenceBlocksEventLoop(Rule):
             async def of_file(request: Request):
                 name = await request.body()
                 return state["model"].transcribe(name.decode())["text"]  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             import torch
             from aiohttp import web
 
@@ -259,8 +240,7 @@ class InferenceBlocksEventLoop(Rule):
                 with torch.no_grad():
                     logits = model(to_tensor(data["image"]).cuda())  # !
                 return web.json_response(logits.argmax(1).tolist())
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

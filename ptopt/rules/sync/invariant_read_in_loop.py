@@ -105,8 +105,7 @@ class InvariantReadInLoop(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def sample(self, latents, timesteps, mask):
                 for t in timesteps:
                     noise = self.transformer(
@@ -116,10 +115,8 @@ class InvariantReadInLoop(Rule):
                     )
                     latents = self.scheduler.step(noise, t, latents)
                 return latents
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def sample(self, latents):
                 timesteps = torch.linspace(1, 0, self.steps, device=latents.device)
                 for i, t in enumerate(timesteps):
@@ -128,17 +125,14 @@ class InvariantReadInLoop(Rule):
                     scale = 0.0 if t_norm > self.cut else self.scale
                     latents = latents - scale * self.unet(latents, timestep)
                 return latents
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def decode(self, features, lengths: torch.Tensor):
                 state = None
                 while state is None or state.open:
                     state = self.decoder(features.to(self.device), state, lengths.max().item())  # !
                 return state
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -196,56 +196,35 @@ class ItemEveryStep(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             for x, y in loader:
                 loss = F.cross_entropy(model(x.to(device)), y.to(device))
                 loss.backward()
                 optimizer.step()
                 running += loss.item()  # !
-            """,
-            """
-            for x, y in loader:
-                loss = F.cross_entropy(model(x.to(device)), y.to(device))
-                loss.backward()
-                optimizer.step()
-                running += loss.detach()
-            """,
-        ),
-        Invalid(
-            """
+                # + running += loss.detach()
+        """),
+        Invalid("""
             class Trainer:
                 def train_batch(self, batch):
                     loss = self.criterion(self.model(batch.to(self.device)), batch.y)
                     loss.backward()
                     self.optimizer.step()
                     self.running += loss.item()  # !
+                    # + self.running += loss.detach()
                     if self.step % 100 == 0:
                         self.log({"loss": self.running / 100, "rate": self.rate})
-            """,
-            """
-            class Trainer:
-                def train_batch(self, batch):
-                    loss = self.criterion(self.model(batch.to(self.device)), batch.y)
-                    loss.backward()
-                    self.optimizer.step()
-                    self.running += loss.detach()
-                    if self.step % 100 == 0:
-                        self.log({"loss": float(self.running) / 100, "rate": self.rate})
-            """,
-        ),
-        Invalid(
-            """
+                        # + self.log({"loss": float(self.running) / 100, "rate": self.rate})
+        """),
+        Invalid("""
             for x, y in loader:
                 loss = F.cross_entropy(model(x.to(device)), y.to(device))
                 loss.backward()
                 optimizer.step()
                 total += loss.item()  # !
                 best = min(best, total)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Trainer:
                 def train_batch(self, batch):
                     loss = self.criterion(self.model(batch.to(self.device)), batch.y)
@@ -253,19 +232,15 @@ class ItemEveryStep(Rule):
                     loss.backward()
                     self.optimizer.step()
                     return float(loss)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Net(pl.LightningModule):
                 def training_step(self, batch, batch_idx):
                     loss = F.cross_entropy(self(batch.x), batch.y)
                     self.history.append(loss.item())  # !
                     return loss
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def accuracy(output, target):
                 return (output.argmax(1) == target).sum().item()  # !
 
@@ -275,10 +250,8 @@ class ItemEveryStep(Rule):
                 loss.backward()
                 optimizer.step()
                 correct += accuracy(out, y)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Trainer:
                 def __init__(self, model, optimizer):
                     self.weights = list(model.parameters())
@@ -296,8 +269,7 @@ class ItemEveryStep(Rule):
                         if p.grad is not None:
                             total += torch.norm(p.grad.cuda()).item() ** 2  # !
                     return total ** 0.5
-            """
-        ),
+        """),
     )
 
     def may_be_sure(self, file: SourceFile) -> bool:

@@ -93,43 +93,33 @@ class SizeReadFromDevice(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             class Loss(nn.Module):
                 def forward(self, pred, target):
                     valid = target.detach() > 0
                     return F.l1_loss(pred[valid], target[valid])  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Loss(nn.Module):
                 def forward(self, dist: torch.Tensor, same: torch.Tensor):
                     return dist[same == 0].min()  # !
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Loss(nn.Module):
                 def forward(self, error: torch.Tensor, valid: torch.Tensor):
                     return torch.masked_select(error, valid > 0).mean()  # !
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Head(nn.Module):
                 def forward(self, scores: torch.Tensor):
                     keep = torch.nonzero(scores > 0.5)  # !
                     return keep, torch.where(scores < 0.1)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def count(labels):
                 hot = F.one_hot(labels.view(-1))  # !
                 return hot.sum(0), labels.device
-            """
-        ),
+        """),
     )
 
     def candidates(self, file: SourceFile) -> list[ast.AST]:

@@ -137,47 +137,31 @@ class SynchronizeEveryStep(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             for batch in loader:
                 model(batch.cuda()).loss.backward()
                 optimizer.step()
                 torch.cuda.synchronize()  # !
-            """,
-            """
-            for batch in loader:
-                model(batch.cuda()).loss.backward()
-                optimizer.step()
-            """,
-        ),
-        Invalid(
-            """
+                # +
+        """),
+        Invalid("""
             import torch.distributed as dist
+            # +
 
+            # +
             for batch in loader:
                 dist.barrier()  # !
+                # +
                 model(batch.cuda()).loss.backward()
                 optimizer.step()
-            """,
-            """
-            for batch in loader:
-                model(batch.cuda()).loss.backward()
-                optimizer.step()
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             for batch in loader:
                 accelerator.backward(model(batch).loss)
                 accelerator.wait_for_everyone()  # !
+                # +
                 optimizer.step()
-            """,
-            """
-            for batch in loader:
-                accelerator.backward(model(batch).loss)
-                optimizer.step()
-            """,
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

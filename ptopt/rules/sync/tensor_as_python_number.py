@@ -103,41 +103,33 @@ class TensorAsPythonNumber(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def make_mask(lengths, size=0):
                 size = max(size, lengths.detach().max())  # !
                 return torch.arange(size, device=lengths.device) >= lengths.unsqueeze(1)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Net(nn.Module):
                 def forward(self, x: torch.Tensor, lengths: torch.Tensor):
                     for i in range(lengths.max()):  # !
                         x = self.step(x, i)
                     return x
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Net(nn.Module):
                 def forward(self, x: torch.Tensor, lengths: torch.Tensor):
                     for i in range(x.shape[0]):
                         length = lengths[i]
                         x[i, length:] = self.net(x[i, :length])  # !
                     return x
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Net(nn.Module):
                 def forward(self, x: torch.Tensor, lengths: torch.Tensor):
                     longest = lengths.max()
                     mask = torch.arange(longest, device=x.device) < lengths[:, None]  # !
                     return self.net(x[:, :longest], mask)  # !
-            """
-        ),
+        """),
     )
 
     def may_be_sure(self, file: SourceFile) -> bool:

@@ -98,60 +98,33 @@ class TensorAskedFirst(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             class MaskedLoss(nn.Module):
                 def forward(self, scores, labels):
                     loss = F.cross_entropy(scores, labels)
                     if torch.isnan(loss) and self.strict:  # !
+                    # + if self.strict and torch.isnan(loss):
                         raise ValueError("loss is nan")
                     return loss
-            """,
-            """
-            class MaskedLoss(nn.Module):
-                def forward(self, scores, labels):
-                    loss = F.cross_entropy(scores, labels)
-                    if self.strict and torch.isnan(loss):
-                        raise ValueError("loss is nan")
-                    return loss
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             for step, (x, y) in enumerate(loader):
                 loss = F.mse_loss(model(x.to(device)), y.to(device))
                 loss.backward()
                 optimizer.step()
                 if torch.isnan(loss) and DEBUG:  # !
+                # + if DEBUG and torch.isnan(loss):
                     report(step)
-            """,
-            """
-            for step, (x, y) in enumerate(loader):
-                loss = F.mse_loss(model(x.to(device)), y.to(device))
-                loss.backward()
-                optimizer.step()
-                if DEBUG and torch.isnan(loss):
-                    report(step)
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Reducer(nn.Module):
                 def forward(self, losses):
                     output = torch.sum(losses) / losses.numel()
                     if torch.isnan(output) and (self.half or self.warns):  # !
+                    # + if (self.half or self.warns) and torch.isnan(output):
                         output = torch.zeros_like(output)
                     return output
-            """,
-            """
-            class Reducer(nn.Module):
-                def forward(self, losses):
-                    output = torch.sum(losses) / losses.numel()
-                    if (self.half or self.warns) and torch.isnan(output):
-                        output = torch.zeros_like(output)
-                    return output
-            """,
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

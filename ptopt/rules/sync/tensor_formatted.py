@@ -71,27 +71,21 @@ class TensorFormatted(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def project(x: torch.Tensor):
                 check(x.dim() == 3, f"unexpected input: {x}")  # !
                 return x * 2
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Net(nn.Module):
                 def forward(self, x: torch.Tensor):
                     self.note = "mean {}".format(x.mean())  # !
                     return x
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def key(x: torch.Tensor, table):
                 return table[str(x.argmax())]  # !
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -112,26 +112,21 @@ class TensorLoggedEveryStep(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             for x, y in loader:
                 loss = F.cross_entropy(model(x.to(device)), y.to(device))
                 loss.backward()
                 optimizer.step()
                 print(f"loss {loss:.3f}")  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             for x, y in (pbar := tqdm(loader)):
                 loss = F.cross_entropy(model(x.to(device)), y.to(device))
                 loss.backward()
                 optimizer.step()
                 pbar.set_postfix(loss=loss)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             for x, y in loader:
                 loss = F.cross_entropy(model(x.to(device)), y.to(device))
                 loss.backward()
@@ -139,17 +134,14 @@ class TensorLoggedEveryStep(Rule):
                 logs = {"lr": scheduler.get_last_lr()[0]}
                 logs["loss"] = loss
                 progress_bar.set_postfix(**logs)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             for step, (x, y) in enumerate(loader):
                 loss = criterion(model(x.cuda()), y.cuda())
                 loss.backward()
                 optimizer.step()
                 writer.add_scalar("train/loss", loss, step)  # !
-            """
-        ),
+        """),
     )
 
     def may_be_sure(self, file: SourceFile) -> bool:

@@ -80,32 +80,26 @@ class TensorOfTensors(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             class Net(nn.Module):
                 def forward(self, x: torch.Tensor):
                     limits = torch.tensor([x.min(), x.max()])  # !
                     return self.layer(x, limits.to(x.device))
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Net(nn.Module):
                 def forward(self, x: torch.Tensor):
                     peaks = torch.tensor([row.max() for row in x], device=x.device)  # !
                     return self.layer(x, peaks)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             for batch in loader:
                 x = torch.relu(batch.cuda())
                 box = torch.tensor([[x.min(), x.max()], [x.mean(), x.std()]], device="cuda")  # !
                 loss = criterion(model(x), box)
                 loss.backward()
                 optimizer.step()
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -132,32 +132,26 @@ class BatchCopyWaits(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             for x, y in loader:
                 loss = criterion(model(x.to(device)), y.to(device))  # !
                 loss.backward()
                 optimizer.step()
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             for batch in tqdm(loader):
                 batch = {key: value.cuda() for key, value in batch.items()}  # !
                 model(**batch).loss.backward()
                 optimizer.step()
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             while step < steps:
                 images = next(batches)
                 images = images.to(device)  # !
                 model(images).mean().backward()
                 optimizer.step()
                 step += 1
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -90,18 +90,12 @@ class BatchMoverBlocks(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def to_device(batch, device):
                 return {key: value.to(device) for key, value in batch.items()}  # !
-            """,
-            """
-            def to_device(batch, device):
-                return {key: value.to(device, non_blocking=True) for key, value in batch.items()}
-            """,
-        ),
-        Invalid(
-            """
+                # + return {key: value.to(device, non_blocking=True) for key, value in batch.items()}
+        """),
+        Invalid("""
             class Net(nn.Module):
                 def to(self, device):
                     self.device = device
@@ -109,41 +103,20 @@ class BatchMoverBlocks(Rule):
 
             def to_device(batch, device):
                 return {key: value.to(device) for key, value in batch.items()}  # !
-            """,
-            """
-            class Net(nn.Module):
-                def to(self, device):
-                    self.device = device
-                    return super().to(device)
-
-            def to_device(batch, device):
-                return {key: value.to(device, non_blocking=True) for key, value in batch.items()}
-            """,
-        ),
-        Invalid(
-            """
+                # + return {key: value.to(device, non_blocking=True) for key, value in batch.items()}
+        """),
+        Invalid("""
             def move_to_cuda(sample):
                 if torch.is_tensor(sample):
                     return sample.cuda()  # !
+                    # + return sample.cuda(non_blocking=True)
                 return [move_to_cuda(x) for x in sample]
-            """,
-            """
-            def move_to_cuda(sample):
-                if torch.is_tensor(sample):
-                    return sample.cuda(non_blocking=True)
-                return [move_to_cuda(x) for x in sample]
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def put(data, device, non_blocking=False):
                 return tuple(x.to(device) for x in data)  # !
-            """,
-            """
-            def put(data, device, non_blocking=False):
-                return tuple(x.to(device, non_blocking=non_blocking) for x in data)
-            """,
-        ),
+                # + return tuple(x.to(device, non_blocking=non_blocking) for x in data)
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

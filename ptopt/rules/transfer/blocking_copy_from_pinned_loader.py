@@ -103,52 +103,31 @@ class BlockingCopyFromPinnedLoader(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             loader = DataLoader(dataset, batch_size=256, num_workers=8, pin_memory=True)
             for step, (images, labels) in enumerate(loader):
                 images = images.to(device)  # !
+                # +
                 labels = labels.cuda()  # !
+                # + images = images.to(device, non_blocking=True)
+                # + labels = labels.cuda(non_blocking=True)
                 loss = criterion(model(images), labels)
                 loss.backward()
                 optimizer.step()
-            """,
-            """
-            loader = DataLoader(dataset, batch_size=256, num_workers=8, pin_memory=True)
-            for step, (images, labels) in enumerate(loader):
-                images = images.to(device, non_blocking=True)
-                labels = labels.cuda(non_blocking=True)
-                loss = criterion(model(images), labels)
-                loss.backward()
-                optimizer.step()
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def train(model, loader, optimizer):
                 for batch in tqdm(loader):
                     batch = {k: v.to(device) for k, v in batch.items()}  # !
+                    # + batch = {k: v.to(device, non_blocking=True) for k, v in batch.items()}
                     loss = model(**batch).loss
                     loss.backward()
                     optimizer.step()
 
             train_loader = DataLoader(dataset, 32, shuffle=True, num_workers=4, pin_memory=True)
             train(model, train_loader, optimizer)
-            """,
-            """
-            def train(model, loader, optimizer):
-                for batch in tqdm(loader):
-                    batch = {k: v.to(device, non_blocking=True) for k, v in batch.items()}
-                    loss = model(**batch).loss
-                    loss.backward()
-                    optimizer.step()
-
-            train_loader = DataLoader(dataset, 32, shuffle=True, num_workers=4, pin_memory=True)
-            train(model, train_loader, optimizer)
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Trainer:
                 def __init__(self, dataset):
                     self.loader = DataLoader(dataset, batch_size=32, pin_memory=True, num_workers=4)
@@ -156,21 +135,10 @@ class BlockingCopyFromPinnedLoader(Rule):
                 def fit(self):
                     for batch in self.loader:
                         loss = self.model(batch["image"].to(self.device))  # !
+                        # + loss = self.model(batch["image"].to(self.device, non_blocking=True))
                         loss.backward()
                         self.optimizer.step()
-            """,
-            """
-            class Trainer:
-                def __init__(self, dataset):
-                    self.loader = DataLoader(dataset, batch_size=32, pin_memory=True, num_workers=4)
-
-                def fit(self):
-                    for batch in self.loader:
-                        loss = self.model(batch["image"].to(self.device, non_blocking=True))
-                        loss.backward()
-                        self.optimizer.step()
-            """,
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

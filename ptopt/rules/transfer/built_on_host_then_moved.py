@@ -92,50 +92,40 @@ class BuiltOnHostThenMoved(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def encode(x, channels):
                 table = torch.zeros(x.size(1), channels)
                 place = torch.arange(x.size(1)).unsqueeze(1)
                 table[:, 0::2] = torch.sin(place)
                 table[:, 1::2] = torch.cos(place)
                 return x + table.to(x.device)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Corr:
                 def __call__(self, coords, r):
                     d = torch.linspace(-r, r, 2 * r + 1)
                     delta = torch.stack(torch.meshgrid(d, d), dim=-1).to(coords.device)  # !
                     return coords + delta
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def causal(x):
                 mask = torch.triu(torch.ones(x.size(1), x.size(1)), diagonal=1) == 1
                 return x.masked_fill(mask.to(x.device), 0.0)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Net(nn.Module):
                 def forward(self, x):
                     steps = (torch.arange(x.size(1)) / 3).floor().to(x.device)  # !
                     return x + steps
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Embedding(nn.Module):
                 def forward(self, t):
                     table = torch.zeros(self.length, self.dim)
                     table[:, 0::2] = torch.sin(torch.arange(self.length).unsqueeze(1))
                     table = table.to(t.device)  # !
                     return table[t]
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -164,32 +164,19 @@ class ConstantRebuiltEveryStep(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             for i, t in enumerate(timesteps):
                 guidance = torch.tensor([guidance_scale], device=device, dtype=torch.float32)  # !
+                # + guidance = torch.full((1,), guidance_scale, device=device, dtype=torch.float32)
                 latents = scheduler.step(model(latents, t, guidance), t, latents)
-            """,
-            """
-            for i, t in enumerate(timesteps):
-                guidance = torch.full((1,), guidance_scale, device=device, dtype=torch.float32)
-                latents = scheduler.step(model(latents, t, guidance), t, latents)
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             for i, t in enumerate(timesteps):
                 guidance = torch.tensor([guidance_scale], device = device)  # !
+                # + guidance = torch.full((1,), guidance_scale, device = device)
                 latents = scheduler.step(model(latents, t, guidance), t, latents)
-            """,
-            """
-            for i, t in enumerate(timesteps):
-                guidance = torch.full((1,), guidance_scale, device = device)
-                latents = scheduler.step(model(latents, t, guidance), t, latents)
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Net(nn.Module):
                 def __init__(self, indices):
                     super().__init__()
@@ -198,10 +185,8 @@ class ConstantRebuiltEveryStep(Rule):
 
                 def forward(self, x):
                     return self.linear(x).index_select(1, torch.tensor(self.indices, device=x.device))  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             for images, labels in loader:
                 images = images.cuda()
                 mean = torch.tensor([0.485, 0.456, 0.406]).view(3, 1, 1).cuda()  # !
@@ -209,33 +194,22 @@ class ConstantRebuiltEveryStep(Rule):
                 loss = criterion(model((images - mean) * scale), labels.cuda())
                 loss.backward()
                 optimizer.step()
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             for x, y in loader:
                 class_weights = torch.tensor(dataset.class_weights).to(device)  # !
                 loss = F.cross_entropy(model(x.to(device)), y.to(device), weight=class_weights)
                 loss.backward()
                 optimizer.step()
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             for images, labels in loader:
                 penalty = torch.tensor(0.0).to(device)  # !
+                # + penalty = torch.zeros((), device=device)
                 loss = criterion(model(images.to(device)), labels.to(device)) + penalty
                 loss.backward()
                 optimizer.step()
-            """,
-            """
-            for images, labels in loader:
-                penalty = torch.zeros((), device=device)
-                loss = criterion(model(images.to(device)), labels.to(device)) + penalty
-                loss.backward()
-                optimizer.step()
-            """,
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

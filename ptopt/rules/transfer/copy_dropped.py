@@ -128,36 +128,21 @@ class CopyDropped(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def forward(self, x: torch.Tensor):
                 x.cuda()  # !
+                # + x = x.cuda()
                 return self.conv(x)
-            """,
-            fixed="""
-            def forward(self, x: torch.Tensor):
-                x = x.cuda()
-                return self.conv(x)
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             for image, label in loader:
                 label = label.unsqueeze(1)
                 label.float()  # !
+                # + label = label.float()
                 loss = criterion(model(image.to(device)), label)
                 loss.backward()
-            """,
-            fixed="""
-            for image, label in loader:
-                label = label.unsqueeze(1)
-                label = label.float()
-                loss = criterion(model(image.to(device)), label)
-                loss.backward()
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Rotary(nn.Module):
                 def __init__(self, dim):
                     super().__init__()
@@ -165,27 +150,15 @@ class CopyDropped(Rule):
 
                 def forward(self, x):
                     self.frequencies.to(x.device)  # !
+                    # + self.frequencies = self.frequencies.to(x.device)
                     return x * self.frequencies
-            """,
-            fixed="""
-            class Rotary(nn.Module):
-                def __init__(self, dim):
-                    super().__init__()
-                    self.register_buffer("frequencies", torch.arange(dim))
-
-                def forward(self, x):
-                    self.frequencies = self.frequencies.to(x.device)
-                    return x * self.frequencies
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def training_step(self, batch):
                 loss = F.mse_loss(self(batch[0]), batch[1])
                 loss.detach()  # !
                 return {"loss": loss}
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -113,59 +113,33 @@ class FactoryThenMove(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             class Net(nn.Module):
                 def forward(self, x):
                     position = torch.arange(x.size(1)).to(x.device)  # !
+                    # + position = torch.arange(x.size(1), device=x.device)
                     return x + self.embedding(position)
-            """,
-            """
-            class Net(nn.Module):
-                def forward(self, x):
-                    position = torch.arange(x.size(1), device=x.device)
-                    return x + self.embedding(position)
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             for images, labels in loader:
                 state = torch.zeros((len(images))).to(device, torch.float16)  # !
+                # + state = torch.zeros((len(images)), device=device, dtype=torch.float16)
                 loss = criterion(model(images.to(device), state), labels.to(device))
                 loss.backward()
                 optimizer.step()
-            """,
-            """
-            for images, labels in loader:
-                state = torch.zeros((len(images)), device=device, dtype=torch.float16)
-                loss = criterion(model(images.to(device), state), labels.to(device))
-                loss.backward()
-                optimizer.step()
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             for images, labels in loader:
                 noise = torch.randn(  # !
                     len(images),
                     100,
                 ).cuda()
+                    # + device="cuda",
+                # + )
                 loss = criterion(model(noise), labels.cuda())
                 loss.backward()
                 optimizer.step()
-            """,
-            """
-            for images, labels in loader:
-                noise = torch.randn(
-                    len(images),
-                    100,
-                    device="cuda",
-                )
-                loss = criterion(model(noise), labels.cuda())
-                loss.backward()
-                optimizer.step()
-            """,
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -83,36 +83,23 @@ class HostIndex(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def pick(logits: torch.Tensor, labels):
                 return logits[torch.arange(len(labels)), labels]  # !
-            """,
-            """
-            def pick(logits: torch.Tensor, labels):
-                return logits[torch.arange(len(labels), device=logits.device), labels]
-            """,
-        ),
-        Invalid(
-            """
+                # + return logits[torch.arange(len(labels), device=logits.device), labels]
+        """),
+        Invalid("""
             def layers(outputs: torch.Tensor, n, step):
                 indices = (torch.arange(0, n) * step).floor().long()
+                # + indices = (torch.arange(0, n, device=outputs.device) * step).floor().long()
                 return outputs[indices]  # !
-            """,
-            """
-            def layers(outputs: torch.Tensor, n, step):
-                indices = (torch.arange(0, n, device=outputs.device) * step).floor().long()
-                return outputs[indices]
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Mix(nn.Module):
                 def forward(self, x: torch.Tensor):
                     order = torch.randperm(x.size(0))
                     return x + x[order]  # !
-            """
-        ),
+        """),
     )
 
     def candidates(self, file: SourceFile) -> list[ast.AST]:

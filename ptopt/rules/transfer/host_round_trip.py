@@ -105,28 +105,22 @@ class HostRoundTrip(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def resample(x: torch.Tensor):
                 out = librosa.resample(x.detach().cpu().numpy(), orig_sr=44100, target_sr=16000)
                 return torch.from_numpy(out).to(x.device)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Whiten(nn.Module):
                 def forward(self, x: torch.Tensor):
                     values, vectors = torch.linalg.eigh((x.T @ x).cpu())
                     return x @ vectors.to(x.device)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def keep(boxes: torch.Tensor, scores: torch.Tensor):
                 order = np.argsort(scores.cpu().numpy())
                 return boxes[torch.tensor(order.copy(), device=boxes.device)]  # !
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -83,54 +83,30 @@ class LegacyTensorType(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             class Net(nn.Module):
                 def forward(self, x):
                     x = x.to(self.device)
                     return self.linear(x.type(torch.FloatTensor))  # !
-            """,
-            """
-            class Net(nn.Module):
-                def forward(self, x):
-                    x = x.to(self.device)
-                    return self.linear(x.to(torch.float32))
-            """,
-        ),
-        Invalid(
-            """
+                    # + return self.linear(x.to(torch.float32))
+        """),
+        Invalid("""
             for images, labels in loader:
                 scores = model(images.cuda())
                 mask = (scores > 0).type(torch.FloatTensor).cuda()  # !
+                # + mask = (scores > 0).to(torch.float32).cuda()
                 loss = (scores * mask).mean()
                 loss.backward()
                 optimizer.step()
-            """,
-            """
-            for images, labels in loader:
-                scores = model(images.cuda())
-                mask = (scores > 0).to(torch.float32).cuda()
-                loss = (scores * mask).mean()
-                loss.backward()
-                optimizer.step()
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             for images, labels in loader:
                 labels = labels.cuda()
                 loss = criterion(model(images.cuda()), labels.type("torch.LongTensor").cuda())  # !
+                # + loss = criterion(model(images.cuda()), labels.to(torch.int64).cuda())
                 loss.backward()
                 optimizer.step()
-            """,
-            """
-            for images, labels in loader:
-                labels = labels.cuda()
-                loss = criterion(model(images.cuda()), labels.to(torch.int64).cuda())
-                loss.backward()
-                optimizer.step()
-            """,
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -71,50 +71,34 @@ class PythonDataSent(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def scale(x):
                 return x / torch.tensor(x.shape[1], device=x.device)  # !
-            """,
-            """
-            def scale(x):
-                return x / torch.full((), x.shape[1], device=x.device)
-            """,
-        ),
-        Invalid(
-            """
+                # + return x / torch.full((), x.shape[1], device=x.device)
+        """),
+        Invalid("""
             def scale(x):
                 return x / torch.tensor(x.shape[1]).to(x.device)  # !
-            """,
-            """
-            def scale(x):
-                return x / torch.full((), x.shape[1], device=x.device)
-            """,
-        ),
-        Invalid(
-            """
+                # + return x / torch.full((), x.shape[1], device=x.device)
+        """),
+        Invalid("""
             for images, labels in loader:
                 lengths = torch.tensor([len(x) for x in images]).to(device, torch.float32)  # !
                 loss = criterion(model(images.to(device), lengths), labels.to(device))
                 loss.backward()
                 optimizer.step()
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Net(nn.Module):
                 def forward(self, x, texts):
                     lengths = torch.tensor([len(t) for t in texts], device=x.device)  # !
                     return self.net(x, lengths)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             for t in scheduler.timesteps:
                 step = torch.tensor([t] * len(x), device=device)  # !
                 x = model(x, step)
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

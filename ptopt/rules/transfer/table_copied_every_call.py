@@ -111,8 +111,7 @@ class TableCopiedEveryCall(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             class Scheduler:
                 def __init__(self, betas):
                     self.betas = torch.tensor(betas)
@@ -120,22 +119,11 @@ class TableCopiedEveryCall(Rule):
 
                 def add_noise(self, x, noise, t):
                     alphas = self.alphas.to(device=x.device, dtype=x.dtype)  # !
+                    # + self.alphas = self.alphas.to(device=x.device)
+                    # + alphas = self.alphas.to(dtype=x.dtype)
                     return alphas[t] * x + (1 - alphas[t]) * noise
-            """,
-            """
-            class Scheduler:
-                def __init__(self, betas):
-                    self.betas = torch.tensor(betas)
-                    self.alphas = torch.cumprod(1.0 - self.betas, dim=0)
-
-                def add_noise(self, x, noise, t):
-                    self.alphas = self.alphas.to(device=x.device)
-                    alphas = self.alphas.to(dtype=x.dtype)
-                    return alphas[t] * x + (1 - alphas[t]) * noise
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Net(nn.Module):
                 def __init__(self, n):
                     super().__init__()
@@ -143,29 +131,18 @@ class TableCopiedEveryCall(Rule):
 
                 def forward(self, x):
                     return x + self.position.to(x.device)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Loss:
                 def __init__(self, weights):
                     self.weights = torch.tensor(weights)
 
                 def __call__(self, output, target):
                     weights = self.weights.to(output.device)  # !
+                    # + self.weights = self.weights.to(device=output.device)
+                    # + weights = self.weights
                     return F.cross_entropy(output, target, weights)
-            """,
-            """
-            class Loss:
-                def __init__(self, weights):
-                    self.weights = torch.tensor(weights)
-
-                def __call__(self, output, target):
-                    self.weights = self.weights.to(device=output.device)
-                    weights = self.weights
-                    return F.cross_entropy(output, target, weights)
-            """,
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

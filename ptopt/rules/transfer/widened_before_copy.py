@@ -94,52 +94,29 @@ class WidenedBeforeCopy(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             for images, labels in loader:
                 images = images.float().to(device)  # !
+                # + images = images.to(device).float()
                 images = images / 255
                 loss = criterion(model(images), labels.to(device))
                 loss.backward()
                 optimizer.step()
-            """,
-            """
-            for images, labels in loader:
-                images = images.to(device).float()
-                images = images / 255
-                loss = criterion(model(images), labels.to(device))
-                loss.backward()
-                optimizer.step()
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def gather(outputs: torch.Tensor):
                 if outputs.dtype == torch.bfloat16:
                     return outputs.float().cpu().numpy()  # !
-            """,
-            """
-            def gather(outputs: torch.Tensor):
-                if outputs.dtype == torch.bfloat16:
-                    return outputs.cpu().float().numpy()
-            """,
-        ),
-        Invalid(
-            """
+                    # + return outputs.cpu().float().numpy()
+        """),
+        Invalid("""
             for images, masks in loader:
                 masks = masks.to(torch.float32).cuda()  # !
+                # + masks = masks.cuda().to(torch.float32)
                 loss = criterion(model(images.cuda()), masks / 255)
                 loss.backward()
                 optimizer.step()
-            """,
-            """
-            for images, masks in loader:
-                masks = masks.cuda().to(torch.float32)
-                loss = criterion(model(images.cuda()), masks / 255)
-                loss.backward()
-                optimizer.step()
-            """,
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

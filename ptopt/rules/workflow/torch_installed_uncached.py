@@ -99,8 +99,7 @@ class TorchInstalledUncached(ConfigRule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             on: push
             jobs:
               test:
@@ -109,23 +108,11 @@ class TorchInstalledUncached(ConfigRule):
                   - uses: actions/setup-python@v5
                     with:
                       python-version: "3.12"
+                      # + python-version: "3.12"
+                      # + cache: pip
                   - run: pip install torch --index-url https://download.pytorch.org/whl/cu128  # !
-            """,
-            """
-            on: push
-            jobs:
-              test:
-                runs-on: ubuntu-latest
-                steps:
-                  - uses: actions/setup-python@v5
-                    with:
-                      python-version: "3.12"
-                      cache: pip
-                  - run: pip install torch --index-url https://download.pytorch.org/whl/cu128
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             on: [push]
             jobs:
               test:
@@ -137,10 +124,8 @@ class TorchInstalledUncached(ConfigRule):
                   - run: |
                       python -m pip install --upgrade pip
                       pip install torch==2.5.0 torchvision  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             on: [push]
             jobs:
               test:
@@ -148,8 +133,7 @@ class TorchInstalledUncached(ConfigRule):
                 steps:
                   - uses: actions/setup-python@v5
                   - run: pip install torch  # !
-            """
-        ),
+        """),
     )
 
     def check_config(self, file: ConfigFile) -> Iterator[ConfigProblem]:
