@@ -151,14 +151,19 @@ class Rule:
 
     @classmethod
     def _unwritten(cls) -> dict[str, str]:
-        """The sections that say what an attribute says: an example with its fix, else with valid code beside it."""
+        """The sections that say what an attribute says.
+
+        The examples are the first one with a fix; else those with what to write instead; else the first, with valid code beside it.
+        """
         if not (cls.VALID and cls.INVALID and cls.when_wrong):
             return {}
-        shown = next((case for case in cls.INVALID if case.fixed), cls.INVALID[0])
+        cases = [case for case in cls.INVALID if case.fixed][:1]
+        cases = cases or [case for case in cls.INVALID if case.instead] or [cls.INVALID[0]]
+        better = [case.fixed or case.instead or cls.VALID[0] for case in cases]
         return {
             "When this is wrong": f"When {cls.when_wrong}.",
-            "Example": cls.fenced(shown.code),
-            "Use instead": cls.fenced(shown.fixed or cls.VALID[0]),
+            "Example": cls.fenced("\n".join(plain(case.code) for case in cases)),
+            "Use instead": cls.fenced("\n".join(plain(code) for code in better)),
         }
 
     @classmethod

@@ -10,7 +10,8 @@ from ptopt.change import ChangedFile, whole_file
 
 MARK = "# !"  # ends the lines of an INVALID example where a comment is expected
 _REMOVED = "# - "  # starts the lines of an example that a change took out, for rules about changes
-_FIXED = re.compile(r"( *)# \+(?: (.*)|$)")  # a line of an INVALID example that is there after the fix
+# Lines of an INVALID example that take the place of those above them: by the fix, or by an author where there is none.
+_WRITTEN = re.compile(r"( *)# ([+~])(?: (.*)|$)")
 
 PRELUDE = """\
 import math
@@ -31,35 +32,37 @@ class Invalid:
     """Code that the rule reports on the lines that end in `# !`; `fixed` is the code after the fix, if it has one.
 
     What the fix changes may stand in the code itself: lines that start with `# + ` take the place of the line above them,
-    and `# +` alone takes that line out.
+    and `# +` alone takes that line out, or stands for an empty one below another. Where no fix is offered, `# ~ ` shows in the same way what to write: `instead`.
     """
 
     code: str
     fixed: str | None = None
+    instead: str | None = None
 
     def __post_init__(self) -> None:
-        code, fixed = _before_and_after(self.code)
-        if self.fixed is None and code != fixed:
-            object.__setattr__(self, "code", code)
-            object.__setattr__(self, "fixed", fixed)
+        text = self.code
+        object.__setattr__(self, "code", _written(text, ""))
+        for field, mark in (("fixed", "+"), ("instead", "~")):
+            written = _written(text, mark)
+            if written != self.code:
+                object.__setattr__(self, field, written)
 
 
-def _before_and_after(text: str) -> tuple[str, str]:
-    """The code of an example, and that after the fix."""
-    before: list[str] = []
-    after: list[str] = []
+def _written(text: str, mark: str) -> str:
+    """The code of an example with the lines that have the mark, in their places."""
+    lines: list[str] = []
     replaces = False
     for line in text.split("\n"):
-        new = _FIXED.fullmatch(line)
+        new = _WRITTEN.fullmatch(line)
         if new is None:
-            before.append(line)
-            after.append(line)
-        elif not replaces:
-            after.pop()
-        if new is not None and new[2] is not None:
-            after.append(new[1] + new[2])
+            lines.append(line)
+        elif new[2] == mark:
+            if not replaces:
+                lines.pop()
+            if new[3] is not None or replaces:
+                lines.append(f"{new[1]}{new[3] or ''}".rstrip())
         replaces = new is not None
-    return "\n".join(before), "\n".join(after)
+    return "\n".join(lines)
 
 
 def plain(code: str) -> str:

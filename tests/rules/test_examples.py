@@ -80,6 +80,8 @@ def test_the_lines_that_a_fix_writes_may_stand_below_those_that_it_replaces() ->
         == "for batch in loader:\n    a = g(batch)\n    if a:\n        break\n    use(a)\n"
     )
     assert Invalid("a = 1  # !").fixed is None
+    advised = Invalid("a = b.half()  # !\n# ~ a = b")
+    assert (advised.code, advised.fixed, advised.instead) == ("a = b.half()  # !", None, "a = b")
 
 
 def test_a_page_takes_from_the_class_what_the_docstring_leaves_out() -> None:

@@ -19,21 +19,6 @@ class AttentionForOnePosition(Rule):
     Scores, weights and the output projection are computed for all queries, and all but one are thrown away: the work is as
     many times too large as there are positions.
 
-    ## When this is wrong
-    When the other positions are used elsewhere.
-
-    ## Example
-    ```python
-    x, _ = self.attn(x, x, x)
-    return x[0]
-    ```
-
-    ## Use instead
-    ```python
-    x, _ = self.attn(x[:1], x, x)
-    return x.squeeze(0)
-    ```
-
     ## Fix safety
     No fix: the layout of the sequence decides what to slice.
 
@@ -70,6 +55,7 @@ class AttentionForOnePosition(Rule):
         Invalid("""
             def forward(self, x):
                 x, _ = F.multi_head_attention_forward(query=x, key=x, value=x, num_heads=8)  # !
+                # ~ x, _ = F.multi_head_attention_forward(query=x[:1], key=x, value=x, num_heads=8)
                 return x[0]
         """),
         Invalid("""

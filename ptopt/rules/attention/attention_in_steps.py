@@ -30,9 +30,6 @@ class AttentionInSteps(Rule):
     Each step writes a matrix of sequence length times sequence length and the next one reads it back; autograd keeps
     several of them. A fused kernel takes additive biases and masks as `attn_mask`, and flex attention any other change of the scores.
 
-    ## When this is wrong
-    When the weights themselves are returned or inspected, or sequences are short.
-
     ## Example
     ```python
     scores = torch.matmul(query, key.transpose(-1, -2)) / math.sqrt(d)

@@ -37,19 +37,6 @@ class AttentionWeightsDiscarded(Rule):
     By default the module returns the attention weights, averaged over the heads. For that it must build the whole
     matrix, and cannot use the fused attention kernel; with `need_weights=False` it does.
 
-    ## When this is wrong
-    When a forward hook reads the weights, or gradients of gradients are taken.
-
-    ## Example
-    ```python
-    x = self.attn(x, x, x)[0]
-    ```
-
-    ## Use instead
-    ```python
-    x = self.attn(x, x, x, need_weights=False)[0]
-    ```
-
     ## Fix safety
     Safe: the first result is the same up to rounding; the second one, which is dropped, becomes `None`. Dropout
     inside the attention draws other random numbers.

@@ -52,17 +52,6 @@ class CausalMaskMaterialised(Rule):
     ## When this is wrong
     When queries and keys differ in length, or the mask is changed after it was built.
 
-    ## Example
-    ```python
-    mask = torch.tril(torch.ones(T, T, dtype=torch.bool, device=q.device))
-    y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-    ```
-
-    ## Use instead
-    ```python
-    y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-    ```
-
     ## Fix safety
     Unsafe: queries and keys must have the same length; another kernel rounds differently.
 

@@ -27,16 +27,6 @@ class EagerAttention(Rule):
     ## When this is wrong
     When attention weights are read, or when the model needs eager attention for correct results (soft-capped scores).
 
-    ## Example
-    ```python
-    model = AutoModelForCausalLM.from_pretrained(name, attn_implementation="eager")
-    ```
-
-    ## Use instead
-    ```python
-    model = AutoModelForCausalLM.from_pretrained(name)
-    ```
-
     ## Fix safety
     Unsafe: results agree up to rounding, and no attention weights are asked for.
 

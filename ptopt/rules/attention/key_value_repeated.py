@@ -36,18 +36,6 @@ class KeyValueRepeated(Rule):
     When the model is exported, or runs where only the math kernel takes grouped heads: on CUDA that is so for
     float32, where the copies are the better choice. The rule is off by default for that reason.
 
-    ## Example
-    ```python
-    k = k.repeat_interleave(groups, dim=1)
-    v = v.repeat_interleave(groups, dim=1)
-    y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-    ```
-
-    ## Use instead
-    ```python
-    y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
-    ```
-
     ## Fix safety
     No fix: whether the repeated tensors are used elsewhere, and which kernel takes over, is for a person to see.
 

@@ -22,10 +22,6 @@ class EvaluationRecordsGraph(Rule):
     Every operation then keeps its inputs for a `backward()` that never comes. Peak memory is several times that of
     inference, which limits the batch size or ends in an out-of-memory error, and each operation pays for recording.
 
-    ## When this is wrong
-    When the result is backpropagated somewhere else, or when every caller (in another file) already turns autograd
-    off.
-
     ## Example
     ```python
     def validate(model, loader):
@@ -264,7 +260,7 @@ class EvaluationRecordsGraph(Rule):
         Invalid("""
             class Classifier:
             # + class Classifier:
-                # + @torch.no_grad()
+            # +     @torch.no_grad()
                 def predict(self, loader):
                     self.model.eval()
                     found = []
@@ -278,8 +274,8 @@ class EvaluationRecordsGraph(Rule):
             # +
                 correct += (model(x.cuda()).argmax(1) == y.cuda()).sum().item()  # !
             # + with torch.no_grad():
-                # + for x, y in test_loader:
-                    # + correct += (model(x.cuda()).argmax(1) == y.cuda()).sum().item()
+            # +     for x, y in test_loader:
+            # +         correct += (model(x.cuda()).argmax(1) == y.cuda()).sum().item()
         """),
         Invalid("""
             def main():
@@ -294,8 +290,8 @@ class EvaluationRecordsGraph(Rule):
                     # +
                         correct += (model(x.cuda()).argmax(1) == y.cuda()).sum()  # !
                     # + with torch.no_grad():
-                        # + for x, y in val_loader:
-                            # + correct += (model(x.cuda()).argmax(1) == y.cuda()).sum()
+                    # +     for x, y in val_loader:
+                    # +         correct += (model(x.cuda()).argmax(1) == y.cuda()).sum()
         """),
     )
     BENCHMARK = Benchmark(

@@ -47,23 +47,6 @@ class FreezesNothing(Rule):
     Python accepts any attribute and torch reads none of these: the weights stay trainable. Their gradients are computed,
     stored, averaged over processes and applied, with the optimizer state that belongs to them.
 
-    ## When this is wrong
-    When code of the project reads the attribute.
-
-    ## Example
-    ```python
-    for p in self.encoder.parameters():
-        p.require_grad = False
-    self.decoder.requires_grad = False
-    ```
-
-    ## Use instead
-    ```python
-    for p in self.encoder.parameters():
-        p.requires_grad = False
-    self.decoder.requires_grad_(False)
-    ```
-
     ## Fix safety
     Unsafe: the weights are frozen for the first time.
 

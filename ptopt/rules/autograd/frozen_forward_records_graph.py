@@ -221,7 +221,7 @@ class FrozenForwardRecordsGraph(Rule):
                 for x in loader:
                     target = teacher(x)  # !
                     # + with torch.no_grad():
-                        # + target = teacher(x)
+                    # +     target = teacher(x)
                     loss = F.mse_loss(student(x), target)
                     loss.backward()
                     optimizer.step()
@@ -248,7 +248,7 @@ class FrozenForwardRecordsGraph(Rule):
                 batch = {key: value.to(device) for key, value in batch.items()}
                 teacher_logits = teacher(batch["input_ids"], attention_mask=batch["attention_mask"]).logits  # !
                 # + with torch.no_grad():
-                    # + teacher_logits = teacher(batch["input_ids"], attention_mask=batch["attention_mask"]).logits
+                # +     teacher_logits = teacher(batch["input_ids"], attention_mask=batch["attention_mask"]).logits
                 loss = distillation_loss(student(**batch).logits, teacher_logits)
                 loss.backward()
                 optimizer.step()
@@ -257,7 +257,7 @@ class FrozenForwardRecordsGraph(Rule):
             for x, y in loader:
                 logits = teacher(x).logits  # !
                 # + with torch.no_grad():
-                    # + logits = teacher(x).logits
+                # +     logits = teacher(x).logits
                 loss = F.cross_entropy(student(x), y) + F.kl_div(student(x), F.softmax(logits, dim=-1).detach())
                 loss.backward()
                 optimizer.step()
@@ -267,7 +267,7 @@ class FrozenForwardRecordsGraph(Rule):
                 def forward(self, img, labels):
                     teacher_logits = self.teacher(img)  # !
                     # + with torch.no_grad():
-                        # + teacher_logits = self.teacher(img)
+                    # +     teacher_logits = self.teacher(img)
                     logits = self.student(img)
                     soft = F.softmax(teacher_logits / self.T, dim=-1).detach()
                     return F.cross_entropy(logits, labels) + F.kl_div(F.log_softmax(logits, dim=-1), soft)
@@ -276,7 +276,7 @@ class FrozenForwardRecordsGraph(Rule):
             def learn(self, batch):
                 target_q = self.critic_old(batch.obs_next)  # !
                 # + with torch.no_grad():
-                    # + target_q = self.critic_old(batch.obs_next)
+                # +     target_q = self.critic_old(batch.obs_next)
                 dev = target_q.device
                 target_q = (batch.rew.to(dev) + self.gamma * target_q).detach()
                 loss = F.mse_loss(self.critic(batch.obs, batch.act), target_q)
@@ -287,7 +287,7 @@ class FrozenForwardRecordsGraph(Rule):
             for states, rewards, nexts in loader:
                 best = target_net(nexts.to(device)).max(1)[0].detach()  # !
                 # + with torch.no_grad():
-                    # + best = target_net(nexts.to(device)).max(1)[0].detach()
+                # +     best = target_net(nexts.to(device)).max(1)[0].detach()
                 loss = F.smooth_l1_loss(policy_net(states.to(device)).max(1)[0], rewards + 0.99 * best)
                 loss.backward()
                 optimizer.step()

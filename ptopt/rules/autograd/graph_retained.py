@@ -37,16 +37,6 @@ class GraphRetained(Rule):
     When a part of the graph is used again: a second backward call, a state carried over steps, a tensor computed
     once before the loop.
 
-    ## Example
-    ```python
-    loss.backward(retain_graph=True)
-    ```
-
-    ## Use instead
-    ```python
-    loss.backward()
-    ```
-
     ## Fix safety
     Unsafe: backward must run through each part of the graph once; PyTorch raises a clear error when it does not.
 

@@ -22,9 +22,6 @@ class RequiresGradToggled(Rule):
     parameters are still recorded. `torch.no_grad()` is one flag. The second loop also unfreezes parameters that were
     frozen before.
 
-    ## When this is wrong
-    When the pass in between must record a graph for something other than the parameters.
-
     ## Example
     ```python
     for p in net.parameters():

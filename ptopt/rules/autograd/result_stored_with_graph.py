@@ -40,19 +40,6 @@ class ResultStoredWithGraph(Rule):
     The stored tensor refers to its graph, and the graph to every activation that backward would need. As long as the record is
     kept, so is all of that, on the device; `.cpu()` moves the values, not the graph.
 
-    ## When this is wrong
-    When a loss is computed from what is stored, or all callers turn autograd off.
-
-    ## Example
-    ```python
-    self.recordings.append(attn.cpu())
-    ```
-
-    ## Use instead
-    ```python
-    self.recordings.append(attn.detach().cpu())
-    ```
-
     ## Fix safety
     Unsafe: a loss that is computed from the stored tensor would lose its gradient.
 

@@ -28,19 +28,6 @@ class TensorKeptOnContext(Rule):
     What `save_for_backward` keeps is freed as soon as this node's backward has run. An attribute lives until the whole graph is
     dropped, through the backward of all other layers; an attribute that holds an output is a reference cycle besides.
 
-    ## When this is wrong
-    When the tensor is tiny, or backward runs under a framework that reads the attribute.
-
-    ## Example
-    ```python
-    ctx.x = x
-    ```
-
-    ## Use instead
-    ```python
-    ctx.save_for_backward(x)
-    ```
-
     ## Fix safety
     There is no fix: backward has to read `ctx.saved_tensors`.
 
@@ -94,7 +81,10 @@ class TensorKeptOnContext(Rule):
                 @staticmethod
                 def forward(ctx, x: torch.Tensor):
                     ctx.squared = x.pow(2)  # !
+                    # ~ squared = x.pow(2)
+                    # ~ ctx.save_for_backward(squared)
                     return ctx.squared + 1
+                    # ~ return squared + 1
         """),
         Invalid("""
             class Softmax(torch.autograd.Function):

@@ -21,33 +21,6 @@ class CpuLimitBelowWorkers(ConfigRule):
     The kernel throttles the container when its processes used up their share of a period: all of them stop, the one that
     launches GPU work among them.
 
-    ## When this is wrong
-    When workers mostly wait for storage.
-
-    ## Example
-    ```yaml
-    apiVersion: v1
-    kind: Pod
-    spec:
-      containers:
-        - name: train
-          command: [python, train.py, --num-workers, "16"]
-          resources:
-            limits: {cpu: 4, nvidia.com/gpu: 1}
-    ```
-
-    ## Use instead
-    ```yaml
-    apiVersion: v1
-    kind: Pod
-    spec:
-      containers:
-        - name: train
-          command: [python, train.py, --num-workers, "4"]
-          resources:
-            limits: {cpu: 6, nvidia.com/gpu: 1}
-    ```
-
     ## Fix safety
     No fix is offered: whether to raise the limit or to start fewer workers is a matter of the cluster.
 

@@ -22,31 +22,6 @@ class ServerWithoutGpu(ConfigRule):
     ## Why it is slow
     Without the request the scheduler gives the container no GPU: the server does not start, or computes on the CPU.
 
-    ## When this is wrong
-    When GPUs are given to the node's containers in another way.
-
-    ## Example
-    ```yaml
-    apiVersion: v1
-    kind: Pod
-    spec:
-      containers:
-        - name: server
-          image: vllm/vllm-openai
-          resources: {limits: {cpu: 8, memory: 32Gi}}
-    ```
-
-    ## Use instead
-    ```yaml
-    apiVersion: v1
-    kind: Pod
-    spec:
-      containers:
-        - name: server
-          image: vllm/vllm-openai
-          resources: {limits: {cpu: 8, memory: 32Gi, nvidia.com/gpu: 1}}
-    ```
-
     ## Fix safety
     No fix is offered: how many GPUs the model needs cannot be judged.
 

@@ -20,38 +20,6 @@ class ServerWithoutStartupProbe(ConfigRule):
     The server answers only when weights are downloaded and loaded and graphs are captured. A liveness probe that fails
     meanwhile restarts the container, and all of it begins again.
 
-    ## When this is wrong
-    When the model is small and lies on a local disk.
-
-    ## Example
-    ```yaml
-    apiVersion: v1
-    kind: Pod
-    spec:
-      containers:
-        - name: server
-          image: vllm/vllm-openai
-          livenessProbe:
-            httpGet: {path: /health, port: 8000}
-            initialDelaySeconds: 30
-    ```
-
-    ## Use instead
-    ```yaml
-    apiVersion: v1
-    kind: Pod
-    spec:
-      containers:
-        - name: server
-          image: vllm/vllm-openai
-          startupProbe:
-            httpGet: {path: /health, port: 8000}
-            failureThreshold: 120
-            periodSeconds: 10
-          livenessProbe:
-            httpGet: {path: /health, port: 8000}
-    ```
-
     ## Fix safety
     No fix is offered: how long the start takes cannot be judged.
 

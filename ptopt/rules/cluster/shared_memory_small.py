@@ -27,36 +27,6 @@ class SharedMemorySmall(ConfigRule):
     ## When this is wrong
     When the script uses no worker processes and one GPU, or the cluster sets the size by itself.
 
-    ## Example
-    ```yaml
-    apiVersion: v1
-    kind: Pod
-    metadata: {name: train}
-    spec:
-      containers:
-        - name: train
-          image: registry/train:1
-          command: [torchrun, train.py]
-          resources: {limits: {nvidia.com/gpu: 8}}
-    ```
-
-    ## Use instead
-    ```yaml
-    apiVersion: v1
-    kind: Pod
-    metadata: {name: train}
-    spec:
-      containers:
-        - name: train
-          image: registry/train:1
-          command: [torchrun, train.py]
-          resources: {limits: {nvidia.com/gpu: 8}}
-          volumeMounts: [{name: shm, mountPath: /dev/shm}]
-      volumes:
-        - name: shm
-          emptyDir: {medium: Memory}
-    ```
-
     ## Fix safety
     No fix is offered: the size counts against the memory limit of the pod.
 

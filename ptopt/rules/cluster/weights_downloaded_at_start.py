@@ -39,26 +39,6 @@ class WeightsDownloadedAtStart(ConfigRule):
     ## When this is wrong
     When the model is small, the image brings the weights, or the cluster mirrors the hub.
 
-    ## Example
-    ```yaml
-    services:
-      server:
-        image: vllm/vllm-openai
-        command: --model meta-llama/Llama-3.1-8B-Instruct
-    ```
-
-    ## Use instead
-    ```yaml
-    services:
-      server:
-        image: vllm/vllm-openai
-        command: --model meta-llama/Llama-3.1-8B-Instruct
-        volumes:
-          - hub:/root/.cache/huggingface
-    volumes:
-      hub:
-    ```
-
     ## Fix safety
     No fix is offered: which storage there is cannot be judged.
 

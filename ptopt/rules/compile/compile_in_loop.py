@@ -23,20 +23,6 @@ class CompileInLoop(Rule):
     ## When this is wrong
     When the result is kept and the code around runs once.
 
-    ## Example
-    ```python
-    for batch in loader:
-        step = torch.compile(train_step)
-        step(model, batch)
-    ```
-
-    ## Use instead
-    ```python
-    step = torch.compile(train_step)
-    for batch in loader:
-        step(model, batch)
-    ```
-
     ## Fix safety
     There is no fix: where the compiled function should live is the author's choice.
 
@@ -80,7 +66,10 @@ class CompileInLoop(Rule):
     INVALID = (
         Invalid("""
             for batch in loader:
+            # ~ compiled = torch.compile(model)
+            # ~ for batch in loader:
                 compiled = torch.compile(model)  # !
+                # ~
                 compiled(batch).loss.backward()
                 optimizer.step()
         """),

@@ -23,16 +23,6 @@ class CommunicationNotOverlapped(SettingRule):
     When memory is too short for the buckets that overlap needs (4.5 times their size), there is one GPU, or overlap was switched
     off for correctness: DeepSpeed had errors with it for years. Off by default: of seven findings that readers saw, none was useful.
 
-    ## Example
-    ```json
-    {"zero_optimization": {"stage": 3, "overlap_comm": false}}
-    ```
-
-    ## Use instead
-    ```json
-    {"zero_optimization": {"stage": 3, "overlap_comm": true}}
-    ```
-
     ## Fix safety
     Unsafe: it needs memory for the buckets.
 

@@ -56,19 +56,6 @@ class DebuggingLeftOn(SettingRule):
     ## Why it is slow
     They wait for the GPU at each step, record each operation, or choose slower kernels.
 
-    ## When this is wrong
-    When the configuration is one for debugging or measuring.
-
-    ## Example
-    ```json
-    {"zero_optimization": {"stage": 2}, "memory_breakdown": true}
-    ```
-
-    ## Use instead
-    ```json
-    {"zero_optimization": {"stage": 2}, "memory_breakdown": false}
-    ```
-
     ## Fix safety
     Unsafe: what the option reported is gone.
 

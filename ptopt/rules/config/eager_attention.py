@@ -40,18 +40,6 @@ class EagerAttentionConfigured(SettingRule):
     ## When this is wrong
     When the model needs it (Gemma 2 caps its scores), attention weights are read, or the accelerator has no fused kernel.
 
-    ## Example
-    ```yaml
-    per_device_train_batch_size: 8
-    attn_implementation: eager
-    ```
-
-    ## Use instead
-    ```yaml
-    per_device_train_batch_size: 8
-    attn_implementation: sdpa
-    ```
-
     ## Fix safety
     Unsafe: not each model supports SDPA, and attention weights are no longer returned.
 

@@ -41,22 +41,6 @@ class FullPrecision(ConfigRule):
     ## When this is wrong
     When the model needs the precision (scientific work, unstable losses), or the GPU is older than Ampere and has no bf16.
 
-    ## Example
-    ```yaml
-    trainer:
-      accelerator: gpu
-      max_epochs: 10
-      precision: 32
-    ```
-
-    ## Use instead
-    ```yaml
-    trainer:
-      accelerator: gpu
-      max_epochs: 10
-      precision: bf16-mixed
-    ```
-
     ## Fix safety
     Unsafe: results change in the last digits, and the GPU must support bf16.
 

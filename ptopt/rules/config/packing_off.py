@@ -33,26 +33,6 @@ class PackingOff(SettingRule):
     ## When this is wrong
     When examples are about equally long, or the model or loss cannot keep packed examples apart.
 
-    ## Example
-    ```yaml
-    base_model: some/model
-    datasets:
-      - path: some/data
-    micro_batch_size: 4
-    sequence_len: 4096
-    sample_packing: false
-    ```
-
-    ## Use instead
-    ```yaml
-    base_model: some/model
-    datasets:
-      - path: some/data
-    micro_batch_size: 4
-    sequence_len: 4096
-    sample_packing: true
-    ```
-
     ## Fix safety
     Unsafe: a batch holds more examples, so that the number of steps and the learning rate that suits them change.
 

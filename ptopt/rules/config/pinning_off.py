@@ -30,19 +30,6 @@ class PinningOff(SettingRule):
     A copy from pageable memory is staged through a buffer of the driver and blocks the process that launches it; one from
     pinned memory runs at the full rate of the bus, beside computation.
 
-    ## When this is wrong
-    When host memory is short, or there is no GPU.
-
-    ## Example
-    ```json
-    {"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu", "pin_memory": false}}}
-    ```
-
-    ## Use instead
-    ```json
-    {"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu", "pin_memory": true}}}
-    ```
-
     ## Fix safety
     Unsafe: pinned memory cannot be swapped out, so that the host must have enough of it.
 

@@ -24,19 +24,6 @@ class UnknownSetting(ConfigRule):
     Where unknown keys are ignored (axolotl, the top level of DeepSpeed), the option is not in force, and nobody notices;
     elsewhere the run fails at its start.
 
-    ## When this is wrong
-    When the installed version is newer than the table and has such a setting.
-
-    ## Example
-    ```json
-    {"zero_optimization": {"stage": 2, "overlap_com": true}}
-    ```
-
-    ## Use instead
-    ```json
-    {"zero_optimization": {"stage": 2, "overlap_comm": true}}
-    ```
-
     ## Fix safety
     Unsafe: the setting comes into force.
 

@@ -25,24 +25,6 @@ class CopiedBeforeInstall(ConfigRule):
     Each layer after the copy is built again when any file of the repository changes. Installing PyTorch takes minutes and
     gigabytes, for each commit.
 
-    ## When this is wrong
-    When the requirements name the repository itself or files of it, or the image is built rarely.
-
-    ## Example
-    ```dockerfile
-    FROM python:3.12
-    COPY . /app
-    RUN pip install -r /app/requirements.txt
-    ```
-
-    ## Use instead
-    ```dockerfile
-    FROM python:3.12
-    COPY requirements.txt /app/
-    RUN pip install -r /app/requirements.txt
-    COPY . /app
-    ```
-
     ## Fix safety
     No fix is offered: what else lies between the two cannot be judged.
 

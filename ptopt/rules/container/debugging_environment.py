@@ -28,20 +28,6 @@ class DebuggingEnvironment(ConfigRule):
     ## Why it is slow
     Each kernel is waited for, each collective is checked across ranks, or each allocation goes to the driver.
 
-    ## When this is wrong
-    When the container is for debugging.
-
-    ## Example
-    ```dockerfile
-    FROM pytorch/pytorch:2.9.0-cuda12.8-cudnn9-runtime
-    ENV CUDA_LAUNCH_BLOCKING=1
-    ```
-
-    ## Use instead
-    ```dockerfile
-    FROM pytorch/pytorch:2.9.0-cuda12.8-cudnn9-runtime
-    ```
-
     ## Fix safety
     No fix is offered.
 
@@ -83,6 +69,7 @@ class DebuggingEnvironment(ConfigRule):
         Invalid("""
             FROM python:3.12
             ENV OMP_NUM_THREADS=1 CUDA_LAUNCH_BLOCKING="1"  # !
+            # ~ ENV OMP_NUM_THREADS=1
         """),
         Invalid("""
             services:

@@ -30,21 +30,6 @@ class PipCacheKept(ConfigRule):
     pip stores each wheel in its cache, which becomes part of the layer: gigabytes that each push and each start of a new
     node transfers. A cache mount keeps them outside of the image and makes the next build quicker as well.
 
-    ## When this is wrong
-    When the stage is no part of the final image, or a later build step reads the cache.
-
-    ## Example
-    ```dockerfile
-    FROM python:3.12
-    RUN pip install torch==2.9.0
-    ```
-
-    ## Use instead
-    ```dockerfile
-    FROM python:3.12
-    RUN --mount=type=cache,target=/root/.cache/pip pip install torch==2.9.0
-    ```
-
     ## Fix safety
     Safe: the packages are the same; the wheels are not stored.
 

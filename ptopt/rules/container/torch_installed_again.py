@@ -32,17 +32,6 @@ class TorchInstalledAgain(ConfigRule):
     ## When this is wrong
     When another version is needed than any tag of the base image has; then start from an image without PyTorch.
 
-    ## Example
-    ```dockerfile
-    FROM pytorch/pytorch:2.5.1-cuda12.4-cudnn9-runtime
-    RUN pip install torch==2.9.0
-    ```
-
-    ## Use instead
-    ```dockerfile
-    FROM pytorch/pytorch:2.9.0-cuda12.8-cudnn9-runtime
-    ```
-
     ## Fix safety
     No fix is offered: which image fits cannot be judged.
 
@@ -86,7 +75,9 @@ class TorchInstalledAgain(ConfigRule):
     INVALID = (
         Invalid("""
             FROM pytorch/pytorch:2.5.1-cuda12.4-cudnn9-runtime
+            # ~ FROM pytorch/pytorch:2.9.0-cuda12.8-cudnn9-runtime
             RUN pip install --no-cache-dir torch==2.9.0  # !
+            # ~
         """),
         Invalid("""
             FROM nvcr.io/nvidia/pytorch:24.10-py3 AS base

@@ -28,18 +28,6 @@ class WrongTorchBuild(ConfigRule):
     ## When this is wrong
     When the image is built for both, or the base image is used for something else than PyTorch.
 
-    ## Example
-    ```dockerfile
-    FROM nvidia/cuda:12.8.1-runtime-ubuntu24.04
-    RUN pip install torch --index-url https://download.pytorch.org/whl/cpu
-    ```
-
-    ## Use instead
-    ```dockerfile
-    FROM nvidia/cuda:12.8.1-runtime-ubuntu24.04
-    RUN pip install torch --index-url https://download.pytorch.org/whl/cu128
-    ```
-
     ## Fix safety
     No fix is offered.
 

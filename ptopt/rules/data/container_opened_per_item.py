@@ -42,24 +42,6 @@ class ContainerOpenedPerItem(ItemRule):
     ## Why it is slow
     Opening reads and parses the file's header and index, and throws away what the library has cached of the last item.
 
-    ## When this is wrong
-    When each file is read once only, or when there are more files than may be open.
-
-    ## Example
-    ```python
-    def __getitem__(self, i):
-        with h5py.File(self.path, "r") as f:
-            return f["images"][i]
-    ```
-
-    ## Use instead
-    ```python
-    def __getitem__(self, i):
-        if self.file is None:  # each worker opens its own
-            self.file = h5py.File(self.path, "r")
-        return self.file["images"][i]
-    ```
-
     ## Fix safety
     No fix: the handle needs a place, and must be opened in the worker.
 
@@ -126,7 +108,10 @@ class ContainerOpenedPerItem(ItemRule):
             class Images(Dataset):
                 def __getitem__(self, i):
                     with h5py.File(self.path, "r") as f:  # !
+                    # ~ if self.file is None:  # each worker opens its own
+                    # ~     self.file = h5py.File(self.path, "r")
                         return f["images"][i]
+                    # ~ return self.file["images"][i]
         """),
         Invalid("""
             import rasterio, torch

@@ -18,20 +18,6 @@ class DataframeRowLoop(Rule):
     Each row becomes a new Series with a look-up for every field, a hundred times as slow as an operation on columns, or as a
     loop over `zip(df["a"], df["b"])` or `df.itertuples()`.
 
-    ## When this is wrong
-    When the frame has a few hundred rows, or each row costs far more than the look-up.
-
-    ## Example
-    ```python
-    for _, row in df.iterrows():
-        items.append((row["path"], row["label"]))
-    ```
-
-    ## Use instead
-    ```python
-    items = list(zip(df["path"], df["label"]))
-    ```
-
     ## Fix safety
     No fix: the body of the loop has to use columns.
 

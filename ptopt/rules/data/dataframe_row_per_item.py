@@ -27,22 +27,6 @@ class DataframeRowPerItem(ItemRule):
     milliseconds, where a list or an array gives the value at once. A frame of Python objects also grows in each worker:
     every look-up writes reference counts, and the pages are copied.
 
-    ## When this is wrong
-    When the item decodes an image or audio, beside which the look-up does not count.
-
-    ## Example
-    ```python
-    def __getitem__(self, i):
-        row = self.df.iloc[i]
-        return row["path"], row["label"]
-    ```
-
-    ## Use instead
-    ```python
-    def __init__(self, df):
-        self.paths, self.labels = df["path"].tolist(), df["label"].to_numpy()
-    ```
-
     ## Fix safety
     No fix: the columns that are needed have to be taken out in `__init__`.
 

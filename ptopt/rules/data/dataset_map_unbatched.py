@@ -36,25 +36,6 @@ class DatasetMapUnbatched(Rule):
     A fast tokenizer works on many texts at once, on several threads. Called with one row at a time it uses one, and
     Python is entered once per row.
 
-    ## When this is wrong
-    When the dataset is small or its cached result is used again, or when it is streamed.
-
-    ## Example
-    ```python
-    def tokenize(row):
-        return tokenizer(row["text"], truncation=True)
-
-    dataset = dataset.map(tokenize)
-    ```
-
-    ## Use instead
-    ```python
-    def tokenize(rows):
-        return tokenizer(rows["text"], truncation=True)
-
-    dataset = dataset.map(tokenize, batched=True)
-    ```
-
     ## Fix safety
     No fix: with `batched=True` the function gets lists, with `num_proc` it runs in other processes; which of the two
     fits is the author's choice.

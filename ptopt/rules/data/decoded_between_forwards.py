@@ -56,22 +56,6 @@ class DecodedBetweenForwards(Rule):
     The device idles while the host reads and decodes, and the host idles while the device computes; most such loops also run
     one sample at a time. Workers of a `DataLoader` read ahead, and give batches.
 
-    ## When this is wrong
-    When there are only a few files, as in a demonstration.
-
-    ## Example
-    ```python
-    for path in paths:
-        image = transform(Image.open(path)).unsqueeze(0).to(device)
-        features.append(model(image))
-    ```
-
-    ## Use instead
-    ```python
-    for images in DataLoader(ImageFiles(paths, transform), batch_size=32, num_workers=8, pin_memory=True):
-        features.append(model(images.to(device, non_blocking=True)))
-    ```
-
     ## Fix safety
     No fix is offered: the dataset is a class of its own.
 
@@ -123,8 +107,11 @@ class DecodedBetweenForwards(Rule):
             def extract(model, paths, transform):
                 features = []
                 for path in paths:  # !
+                # ~ for images in DataLoader(ImageFiles(paths, transform), batch_size=32, num_workers=8, pin_memory=True):
                     image = transform(Image.open(path)).unsqueeze(0).cuda()
+                    # ~ images = images.cuda(non_blocking=True)
                     features.append(model(image))
+                    # ~ features.append(model(images))
                 return features
         """),
         Invalid("""

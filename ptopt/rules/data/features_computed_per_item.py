@@ -26,9 +26,6 @@ class FeaturesComputedPerItem(ItemRule):
     These cost milliseconds to seconds an item and give the same result each time: every epoch pays for all of them again,
     and workers that cannot keep up leave the GPU idle.
 
-    ## When this is wrong
-    When the input is augmented before, so that the features differ, or when the workers keep up.
-
     ## Example
     ```python
     def __getitem__(self, i):

@@ -37,24 +37,6 @@ class FileReadPerItem(Rule):
     ## Why it is slow
     The file is read and parsed once per item: an epoch costs the size of the dataset times what one read would.
 
-    ## When this is wrong
-    When the path is changed from outside between items.
-
-    ## Example
-    ```python
-    def __getitem__(self, i):
-        return np.load(self.path)[i]
-    ```
-
-    ## Use instead
-    ```python
-    def __init__(self, path):
-        self.rows = np.load(path, mmap_mode="r")
-
-    def __getitem__(self, i):
-        return self.rows[i]
-    ```
-
     ## Fix safety
     No fix: the read moves to `__init__`, or to the first use in each worker.
 

@@ -22,19 +22,6 @@ class FramesReadOneByOne(Rule):
     Each access seeks to the last key frame and decodes forward from it. One call for all indices (`get_batch`) decodes every
     stretch once; reading forward without a seek does too.
 
-    ## When this is wrong
-    When only a frame or two are read from each video.
-
-    ## Example
-    ```python
-    frames = torch.stack([reader[i] for i in indices])
-    ```
-
-    ## Use instead
-    ```python
-    frames = reader.get_batch(indices)
-    ```
-
     ## Fix safety
     No fix: readers differ in the name of the call and in the type that it returns.
 

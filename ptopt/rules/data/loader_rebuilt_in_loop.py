@@ -26,9 +26,6 @@ class LoaderRebuiltInLoop(Rule):
     Each new iterator starts its worker processes, draws a new permutation and waits for the first batch.
     `next(iter(loader))` in a loop pays all of that for one batch, and reads the other prefetched batches in vain.
 
-    ## When this is wrong
-    When the dataset is changed in the loop in a way that cannot be seen from here.
-
     ## Example
     ```python
     for step in range(steps):

@@ -38,9 +38,6 @@ class LoaderWithoutPinning(Rule):
     the loader puts each batch into page-locked memory beforehand: the copy is faster, and `non_blocking=True`
     lets it run beside the previous step.
 
-    ## When this is wrong
-    When the host is short of memory, when training runs on the CPU, or when batches are small against the step.
-
     ## Example
     ```python
     loader = DataLoader(dataset, batch_size=64, num_workers=4)

@@ -18,21 +18,6 @@ class LoadingOptionIgnored(Rule):
     ## Why it is slow
     Whoever turns the option on gets no faster loading, and no message.
 
-    ## When this is wrong
-    When the option is for other loaders of the file.
-
-    ## Example
-    ```python
-    def fetch(self, index, pin_memory=False):
-        return self.storage.fetch(index, pin_memory=False)
-    ```
-
-    ## Use instead
-    ```python
-    def fetch(self, index, pin_memory=False):
-        return self.storage.fetch(index, pin_memory=pin_memory)
-    ```
-
     ## Fix safety
     Unsafe: callers that pass the option get what they asked for from now on.
 

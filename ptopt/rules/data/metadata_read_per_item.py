@@ -28,21 +28,6 @@ class MetadataReadPerItem(ItemRule):
     Each is a visit to the file system, often with a header to parse, for a few numbers that are the same in every epoch.
     On network storage a visit costs more than reading a small item.
 
-    ## When this is wrong
-    When each item is read once only, or when files change while training runs.
-
-    ## Example
-    ```python
-    def __getitem__(self, i):
-        frames = torchaudio.info(self.paths[i]).num_frames
-    ```
-
-    ## Use instead
-    ```python
-    def __init__(self, paths):
-        self.frames = [torchaudio.info(path).num_frames for path in paths]
-    ```
-
     ## Fix safety
     No fix: the values have to be collected beforehand, or on first use.
 

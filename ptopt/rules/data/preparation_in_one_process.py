@@ -25,19 +25,6 @@ class PreparationInOneProcess(Rule):
     Files or rows are prepared independently of each other; one process leaves the other cores idle, and data preparation is
     often hours of work.
 
-    ## When this is wrong
-    When the work uses the GPU or many threads itself, or has to keep an order that a pool does not.
-
-    ## Example
-    ```python
-    dataset = dataset.map(tokenize, num_proc=1)
-    ```
-
-    ## Use instead
-    ```python
-    dataset = dataset.map(tokenize, num_proc=args.num_proc)
-    ```
-
     ## Fix safety
     No fix: how many processes fit the machine is the author's choice.
 

@@ -33,19 +33,6 @@ class TensorFromListOfArrays(Rule):
     The list is read element by element, each number becoming a Python object. One NumPy array is copied at once; torch
     itself warns that the list form is extremely slow.
 
-    ## When this is wrong
-    When the list holds a few numbers only.
-
-    ## Example
-    ```python
-    images = torch.tensor([np.asarray(image) for image in images])
-    ```
-
-    ## Use instead
-    ```python
-    images = torch.tensor(np.array([np.asarray(image) for image in images]))
-    ```
-
     ## Fix safety
     Unsafe: arrays of different data types are joined by NumPy's rules instead of torch's.
 

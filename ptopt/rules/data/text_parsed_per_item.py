@@ -30,21 +30,6 @@ class TextParsedPerItem(ItemRule):
     Python parses character by character: numbers in text take many times as long to read as the same numbers in binary,
     and each epoch pays again.
 
-    ## When this is wrong
-    When the text is a few numbers beside an image that is decoded anyway, or when each item is read once.
-
-    ## Example
-    ```python
-    def __getitem__(self, i):
-        return torch.tensor(ast.literal_eval(self.rows[i]))
-    ```
-
-    ## Use instead
-    ```python
-    def __init__(self, rows):
-        self.rows = [torch.tensor(ast.literal_eval(row)) for row in rows]
-    ```
-
     ## Fix safety
     No fix: the parsed form has to fit in memory, or be written to a binary file beforehand.
 

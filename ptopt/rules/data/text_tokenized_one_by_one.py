@@ -32,16 +32,6 @@ class TextTokenizedOneByOne(Rule):
     ## When this is wrong
     When the tokenizer is a Python one, and the texts are few.
 
-    ## Example
-    ```python
-    ids = [tokenizer(text, truncation=True)["input_ids"] for text in texts]
-    ```
-
-    ## Use instead
-    ```python
-    ids = tokenizer(texts, truncation=True)["input_ids"]
-    ```
-
     ## Fix safety
     No fix is offered: the results come in another container.
 
@@ -73,6 +63,7 @@ class TextTokenizedOneByOne(Rule):
         Invalid("""
             def encode(tokenizer, texts):
                 return [tokenizer(text, truncation=True)["input_ids"] for text in texts]  # !
+                # ~ return tokenizer(texts, truncation=True)["input_ids"]
         """),
         Invalid("""
             def collate_fn(batch):

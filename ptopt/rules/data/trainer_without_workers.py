@@ -31,19 +31,6 @@ class TrainerWithoutWorkers(Rule):
     Items are read, decoded, tokenised and collated in the process that launches GPU work, between two steps. Workers
     prepare the next batches while the GPU computes.
 
-    ## When this is wrong
-    When items are prepared beforehand and collating is cheap, as with tokenised text of fixed length.
-
-    ## Example
-    ```python
-    args = TrainingArguments("out", num_train_epochs=3)
-    ```
-
-    ## Use instead
-    ```python
-    args = TrainingArguments("out", num_train_epochs=3, dataloader_num_workers=4)
-    ```
-
     ## Fix safety
     Unsafe: the data set and the collate function must be usable from other processes.
 

@@ -31,9 +31,6 @@ class WeightsLoadedPerRequest(Rule):
     Reading weights takes seconds, building a tokenizer from its files tenths of a second, and the weights are copied to the device
     again. Each user waits for it, and requests that run at once hold a copy each.
 
-    ## When this is wrong
-    When the memory is wanted for other models between two requests.
-
     ## Example
     ```python
     @app.post("/label")

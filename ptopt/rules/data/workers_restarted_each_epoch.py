@@ -50,22 +50,6 @@ class WorkersRestartedEachEpoch(Rule):
     ## When this is wrong
     When epochs are long, when the dataset changes between epochs, or when the host is short of memory.
 
-    ## Example
-    ```python
-    loader = DataLoader(dataset, batch_size=64, num_workers=4)
-    for epoch in range(100):
-        for batch in loader:
-            step(batch)
-    ```
-
-    ## Use instead
-    ```python
-    loader = DataLoader(dataset, batch_size=64, num_workers=4, persistent_workers=True)
-    for epoch in range(100):
-        for batch in loader:
-            step(batch)
-    ```
-
     ## Fix safety
     Unsafe: workers keep their state, and their random seeds, from one epoch to the next.
 

@@ -37,20 +37,6 @@ class AnomalyDetectionOn(Rule):
     Each operation of the forward pass records a Python traceback, and each gradient of the backward pass is searched
     for NaN, which makes Python wait for the GPU. A network of many small operations becomes several times slower.
 
-    ## When this is wrong
-    While somebody hunts a NaN.
-
-    ## Example
-    ```python
-    torch.autograd.set_detect_anomaly(True)
-    ```
-
-    ## Use instead
-    ```python
-    if args.debug:
-        torch.autograd.set_detect_anomaly(True)
-    ```
-
     ## Fix safety
     Unsafe: without it a NaN in a gradient no longer raises an error.
 

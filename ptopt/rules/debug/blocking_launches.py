@@ -22,9 +22,6 @@ class BlockingLaunches(Rule):
     CUDA work normally runs behind the Python code. With this variable Python waits after each kernel, and the GPU
     idles while the next one is prepared.
 
-    ## When this is wrong
-    While somebody looks for the line that raises a CUDA error.
-
     ## Example
     ```python
     os.environ["CUDA_LAUNCH_BLOCKING"] = "1"

@@ -42,9 +42,6 @@ class BreakpointLeft(Rule):
     The process stops and waits for somebody to type: the GPU stands idle for as long as the job lives, other ranks wait in the next
     collective until it times out, and a process without a terminal, such as a data loader's worker, dies.
 
-    ## When this is wrong
-    In a script that is only run by hand.
-
     ## Example
     ```python
     def forward(self, x):

@@ -32,16 +32,6 @@ class CudnnAutotuneOff(Rule):
     When input shapes change from step to step (each new shape is searched again), or when results must repeat bit by
     bit.
 
-    ## Example
-    ```python
-    torch.backends.cudnn.benchmark = False
-    ```
-
-    ## Use instead
-    ```python
-    torch.backends.cudnn.benchmark = True
-    ```
-
     ## Fix safety
     Unsafe: it assumes that input shapes seldom change.
 

@@ -20,9 +20,6 @@ class DeterministicLeftOn(Rule):
     ## Why it is slow
     The fastest kernels add numbers in an order that varies. The deterministic ones are slower, some of them much.
 
-    ## When this is wrong
-    When results must repeat bit by bit.
-
     ## Example
     ```python
     torch.use_deterministic_algorithms(True)

@@ -41,25 +41,6 @@ class ProfilerAroundTraining(Rule):
     Every operation is recorded and kept in memory until the profiler stops: steps become slower, and memory and the
     trace grow with the number of steps.
 
-    ## When this is wrong
-    When the file exists to profile, or the loop runs for a few steps only.
-
-    ## Example
-    ```python
-    with torch.profiler.profile() as prof:
-        for batch in loader:
-            train_step(batch)
-    ```
-
-    ## Use instead
-    ```python
-    schedule = torch.profiler.schedule(wait=10, warmup=2, active=5, repeat=1)
-    with torch.profiler.profile(schedule=schedule) as prof:
-        for batch in loader:
-            train_step(batch)
-            prof.step()
-    ```
-
     ## Fix safety
     There is no fix: whether the profile is still wanted is the author's choice.
 

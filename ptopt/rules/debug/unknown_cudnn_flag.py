@@ -29,9 +29,6 @@ class UnknownCudnnFlag(Rule):
     Python accepts any attribute: `cudnn.benckmark = True` raises no error, and the search for fast convolution
     kernels stays off.
 
-    ## When this is wrong
-    When a later version of torch adds a flag of this name.
-
     ## Example
     ```python
     torch.backends.cudnn.benckmark = True

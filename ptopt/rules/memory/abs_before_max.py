@@ -24,16 +24,6 @@ class AbsBeforeMax(Rule):
     ## When this is wrong
     When x has a few elements or holds integers, or its gradient at equal maxima matters.
 
-    ## Example
-    ```python
-    amax = weight.abs().amax(dim=1, keepdim=True)
-    ```
-
-    ## Use instead
-    ```python
-    amax = torch.linalg.vector_norm(weight, float("inf"), dim=1, keepdim=True)
-    ```
-
     ## Fix safety
     There is no fix: integers are not accepted, and the gradient at equal maxima differs.
 
@@ -71,6 +61,7 @@ class AbsBeforeMax(Rule):
             @torch.no_grad()
             def quantize(weight: torch.Tensor):
                 scale = weight.abs().amax(dim=1, keepdim=True) / 127  # !
+                # ~ scale = torch.linalg.vector_norm(weight, float("inf"), dim=1, keepdim=True) / 127
                 return weight / scale
         """),
         Invalid("""

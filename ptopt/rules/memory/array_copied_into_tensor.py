@@ -25,19 +25,6 @@ class ArrayCopiedIntoTensor(Rule):
     `torch.tensor` always copies. The old constructors convert whatever is not their own type, and NumPy's default is
     float64: each row is converted anew each time. `torch.from_numpy` shares the memory; a stored array can be kept as float32.
 
-    ## When this is wrong
-    When the array is changed afterwards, or holds a few numbers only.
-
-    ## Example
-    ```python
-    x = torch.FloatTensor(self.data[index])
-    ```
-
-    ## Use instead
-    ```python
-    x = torch.from_numpy(self.data[index])  # self.data = data.astype(np.float32), once
-    ```
-
     ## Fix safety
     There is no fix: whether the array is written to later must be seen.
 
@@ -91,6 +78,7 @@ class ArrayCopiedIntoTensor(Rule):
             class Rows(Dataset):
                 def __getitem__(self, index):
                     return torch.FloatTensor(self.data[index])  # !
+                    # ~ return torch.from_numpy(self.data[index])  # self.data = data.astype(np.float32), once
         """),
         Invalid("""
             def collate_fn(batch):

@@ -54,10 +54,6 @@ class CacheClearedEveryStep(Rule):
     `gc.collect()` visits every Python object of the process. Neither makes memory available that torch could not
     have used itself.
 
-    ## When this is wrong
-    When phases of very different memory use alternate (generation and training), or when another process needs the
-    memory in between.
-
     ## Example
     ```python
     for batch in loader:

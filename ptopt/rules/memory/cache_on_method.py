@@ -23,9 +23,6 @@ class CacheOnMethod(Rule):
     The cache belongs to the function, and each key contains `self`. An object that was ever asked is never freed, with all that it
     holds in host and device memory, until its entry is pushed out; a bound on the entries is shared by all objects.
 
-    ## When this is wrong
-    When there is one object of the class, which lives as long as the process.
-
     ## Example
     ```python
     @lru_cache(maxsize=1)

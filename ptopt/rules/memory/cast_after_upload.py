@@ -22,16 +22,6 @@ class CastAfterUpload(Rule):
     ## When this is wrong
     When the array holds fewer bytes per number than float32, such as an image in bytes.
 
-    ## Example
-    ```python
-    returns = torch.as_tensor(returns, device=device).float()
-    ```
-
-    ## Use instead
-    ```python
-    returns = torch.as_tensor(returns, dtype=torch.float32, device=device)
-    ```
-
     ## Fix safety
     There is no fix: the array's type must be seen.
 
@@ -68,6 +58,7 @@ class CastAfterUpload(Rule):
         Invalid("""
             def tensors(returns, device):
                 return torch.as_tensor(returns, device=device).float()  # !
+                # ~ return torch.as_tensor(returns, dtype=torch.float32, device=device)
         """),
         Invalid("""
             rewards = torch.from_numpy(np.stack(rewards)).to(device).float()  # !

@@ -26,16 +26,6 @@ class CastToCount(Rule):
     ## When this is wrong
     When the count must be a float32 for what follows and is not divided: cast the small result instead.
 
-    ## Example
-    ```python
-    same = (a[:, :, None] == b[:, None]).float().sum(dim=-1)
-    ```
-
-    ## Use instead
-    ```python
-    same = (a[:, :, None] == b[:, None]).sum(dim=-1)
-    ```
-
     ## Fix safety
     Unsafe: the count is an int64 instead of a float32.
 

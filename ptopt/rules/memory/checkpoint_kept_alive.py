@@ -29,21 +29,6 @@ class CheckpointKeptAlive(Rule):
     ## When this is wrong
     When the checkpoint is small, or the parameters are assigned from it rather than copied.
 
-    ## Example
-    ```python
-    checkpoint = torch.load(path, map_location="cpu")
-    model.load_state_dict(checkpoint["model"])
-    for batch in loader: ...
-    ```
-
-    ## Use instead
-    ```python
-    checkpoint = torch.load(path, map_location="cpu")
-    model.load_state_dict(checkpoint["model"])
-    del checkpoint
-    for batch in loader: ...
-    ```
-
     ## Fix safety
     There is no fix: where the last read is depends on branches.
 
@@ -88,6 +73,8 @@ class CheckpointKeptAlive(Rule):
             def main(model, path, loader):
                 checkpoint = torch.load(path, map_location="cpu")  # !
                 model.load_state_dict(checkpoint["model"])
+                # ~ model.load_state_dict(checkpoint["model"])
+                # ~ del checkpoint
                 for x in loader:
                     model(x).sum().backward()
                     optimizer.step()

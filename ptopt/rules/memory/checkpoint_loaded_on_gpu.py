@@ -47,20 +47,6 @@ class CheckpointLoadedOnGpu(Rule):
     ## When this is wrong
     When the checkpoint was saved from the CPU, or memory is plentiful and the load happens once.
 
-    ## Example
-    ```python
-    checkpoint = torch.load(path)
-    model.load_state_dict(checkpoint["model"])
-    optimizer.load_state_dict(checkpoint["optimizer"])
-    ```
-
-    ## Use instead
-    ```python
-    checkpoint = torch.load(path, map_location="cpu")
-    model.load_state_dict(checkpoint["model"])
-    optimizer.load_state_dict(checkpoint["optimizer"])
-    ```
-
     ## Fix safety
     Unsafe: values of the checkpoint that are used without `load_state_dict` stay on the CPU.
 

@@ -36,19 +36,6 @@ class CloneOnlyRead(Rule):
     The clone is a second tensor of that size, written and read back for nothing: the operation after it makes a new tensor
     anyway. Under autograd it is one more node of the graph.
 
-    ## When this is wrong
-    When x is changed in place later, outside of what is visible here.
-
-    ## Example
-    ```python
-    pooled = x.clone().mean(dim=1)
-    ```
-
-    ## Use instead
-    ```python
-    pooled = x.mean(dim=1)
-    ```
-
     ## Fix safety
     Unsafe: x must not be changed in place between the clone and its reads.
 

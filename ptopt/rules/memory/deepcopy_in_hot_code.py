@@ -26,25 +26,6 @@ class DeepcopyInHotCode(CallRule):
     `deepcopy` walks over every Python object below x with an interpreter-level memo and copies every tensor and array. Often only
     one level is changed afterwards, for which a shallow copy or a rebuilt entry is enough.
 
-    ## When this is wrong
-    When the nested contents are changed in place afterwards.
-
-    ## Example
-    ```python
-    def __getitem__(self, i):
-        sample = copy.deepcopy(self.samples[i])
-        sample["image"] = self.load(sample["path"])
-        return sample
-    ```
-
-    ## Use instead
-    ```python
-    def __getitem__(self, i):
-        sample = dict(self.samples[i])
-        sample["image"] = self.load(sample["path"])
-        return sample
-    ```
-
     ## Fix safety
     There is no fix: what is changed later must be seen.
 
@@ -113,6 +94,7 @@ class DeepcopyInHotCode(CallRule):
             class Images(torch.utils.data.Dataset):
                 def __getitem__(self, i):
                     sample = copy.deepcopy(self.samples[i])  # !
+                    # ~ sample = dict(self.samples[i])
                     return sample
         """),
         Invalid("""

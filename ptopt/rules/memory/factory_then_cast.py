@@ -42,19 +42,6 @@ class FactoryThenCast(Rule):
     The float32 tensor is written in full and read once by the cast: a second allocation and a second kernel. Factories take
     the type as `dtype`.
 
-    ## When this is wrong
-    When the tensor is small and made once.
-
-    ## Example
-    ```python
-    mask = torch.triu(torch.ones(n, n, device=x.device), diagonal=1).bool()
-    ```
-
-    ## Use instead
-    ```python
-    mask = torch.triu(torch.ones(n, n, device=x.device, dtype=torch.bool), diagonal=1)
-    ```
-
     ## Fix safety
     Safe: zeros and ones are the same numbers in every type.
 

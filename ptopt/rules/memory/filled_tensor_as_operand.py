@@ -23,19 +23,6 @@ class FilledTensorAsOperand(CallRule):
     The constant is written to memory as a tensor as large as the other operand, and read back once. A Python number is
     broadcast inside of the kernel: one allocation, one kernel and one read of that size less.
 
-    ## When this is wrong
-    When the shape or the data type of the constant is what gives the result its own.
-
-    ## Example
-    ```python
-    scores = torch.where(mask, scores, torch.full_like(scores, -1e9))
-    ```
-
-    ## Use instead
-    ```python
-    scores = scores.masked_fill(~mask, -1e9)
-    ```
-
     ## Fix safety
     There is no fix: the data type of the result may follow from the constant.
 
@@ -70,6 +57,7 @@ class FilledTensorAsOperand(CallRule):
         Invalid("""
             def masked(x: torch.Tensor, mask: torch.Tensor):
                 return torch.where(mask, x, torch.zeros_like(x))  # !
+                # ~ return x.masked_fill(~mask, 0)
         """),
         Invalid("""
             def training_step(self, batch):

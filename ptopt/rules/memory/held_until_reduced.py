@@ -22,19 +22,6 @@ class HeldUntilReduced(Rule):
     All results are alive at once and the stack is a second copy of them all, although each one could be added to the sum as
     it comes. The peak grows with the number of results.
 
-    ## When this is wrong
-    When autograd records the results: then each is kept for backward anyway.
-
-    ## Example
-    ```python
-    prediction = sum([model(flip(x, axis)) for axis in axes]) / len(axes)
-    ```
-
-    ## Use instead
-    ```python
-    prediction = sum(model(flip(x, axis)) for axis in axes) / len(axes)
-    ```
-
     ## Fix safety
     There is no fix: the order of the additions changes the last digits.
 
@@ -66,6 +53,7 @@ class HeldUntilReduced(Rule):
         Invalid("""
             def predict(self, x, axes):
                 return sum([torch.flip(self.network(torch.flip(x, a)), a) for a in axes]) / len(axes)  # !
+                # ~ return sum(torch.flip(self.network(torch.flip(x, a)), a) for a in axes) / len(axes)
         """),
         Invalid("""
             @torch.no_grad()

@@ -26,16 +26,6 @@ class HiddenStatesUnused(Rule):
     ## When this is wrong
     When the model itself reads them, or the last hidden state without the final norm is wanted.
 
-    ## Example
-    ```python
-    features = encoder(ids, output_hidden_states=True).hidden_states[-1]
-    ```
-
-    ## Use instead
-    ```python
-    features = encoder(ids).last_hidden_state
-    ```
-
     ## Fix safety
     There is no fix: models with a head have no `last_hidden_state`; their base model has.
 
@@ -69,6 +59,7 @@ class HiddenStatesUnused(Rule):
             @torch.no_grad()
             def embed(encoder, ids):
                 return encoder(ids, output_hidden_states=True).hidden_states[-1]  # !
+                # ~ return encoder(ids).last_hidden_state
         """),
         Invalid("""
             def score(model, ids):

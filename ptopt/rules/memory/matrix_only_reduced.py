@@ -62,16 +62,6 @@ class MatrixOnlyReduced(Rule):
     ## When this is wrong
     When one side is short, such as a few classes or anchors.
 
-    ## Example
-    ```python
-    nearest = torch.cdist(queries, points).argmin(dim=1)
-    ```
-
-    ## Use instead
-    ```python
-    nearest = torch.cat([torch.cdist(block, points).argmin(dim=1) for block in queries.split(4096)])
-    ```
-
     ## Fix safety
     There is no fix: which size is right depends on both counts.
 
@@ -121,6 +111,7 @@ class MatrixOnlyReduced(Rule):
         Invalid("""
             def nearest(queries: torch.Tensor, points):
                 return torch.cdist(queries, points).argmin(dim=1)  # !
+                # ~ return torch.cat([torch.cdist(block, points).argmin(dim=1) for block in queries.split(4096)])
         """),
         Invalid("""
             def spread(a: torch.Tensor, b: torch.Tensor):

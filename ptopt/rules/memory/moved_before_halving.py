@@ -31,17 +31,6 @@ class MovedBeforeHalving(Rule):
     ## When this is wrong
     When the checkpoint is stored in half precision and loaded as it is.
 
-    ## Example
-    ```python
-    model = Net().to(device)
-    model.half()
-    ```
-
-    ## Use instead
-    ```python
-    model = Net().to(device, torch.float16)
-    ```
-
     ## Fix safety
     There is no fix: what lies between the two may rely on either.
 
@@ -77,6 +66,7 @@ class MovedBeforeHalving(Rule):
     INVALID = (
         Invalid("""
             model = build(config).cuda().half()  # !
+            # ~ model = build(config).to("cuda", torch.float16)
         """),
         Invalid("""
             model.to(self.device)

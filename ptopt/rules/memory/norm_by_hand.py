@@ -26,16 +26,6 @@ class NormByHand(Rule):
     When the module is compiled, which fuses the chain, or the norm deviates from the standard form. Norms that hand the root or the
     mean on, such as to a hook that may read or replace it, are left alone.
 
-    ## Example
-    ```python
-    x = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps) * self.weight
-    ```
-
-    ## Use instead
-    ```python
-    x = F.rms_norm(x, (x.shape[-1],), self.weight, self.eps)
-    ```
-
     ## Fix safety
     There is no fix: where the chain casts, the result may differ by a rounding.
 

@@ -24,16 +24,6 @@ class PairwiseDifference(Rule):
     ## When this is wrong
     When n times m times d is small, or the exact order of rounding matters: `cdist` may use a matrix product.
 
-    ## Example
-    ```python
-    distance = (x[:, None] - y[None]).pow(2).sum(-1)
-    ```
-
-    ## Use instead
-    ```python
-    distance = torch.cdist(x, y).pow(2)
-    ```
-
     ## Fix safety
     There is no fix: the shapes must be seen.
 
@@ -66,6 +56,7 @@ class PairwiseDifference(Rule):
     INVALID = (
         Invalid("""
             distance = (x[:, None] - y[None, :]).pow(2).sum(-1)  # !
+            # ~ distance = torch.cdist(x, y).pow(2)
         """),
         Invalid("""
             def codes(z, codebook):

@@ -29,19 +29,6 @@ class ParameterRebound(Rule):
     Each replacement allocates a tensor of the size of the parameter, beside the old one, and whatever holds views of the old
     storage (flat buffers, captured graphs, fused optimizers) keeps it alive. The in-place form writes into the memory there is.
 
-    ## When this is wrong
-    When the old tensor must survive because something else refers to it.
-
-    ## Example
-    ```python
-    p.data = p.data.clamp(-1, 1)
-    ```
-
-    ## Use instead
-    ```python
-    p.data.clamp_(-1, 1)
-    ```
-
     ## Fix safety
     Unsafe: what shares the old tensor sees the change.
 

@@ -40,16 +40,6 @@ class PretrainedInFullPrecision(Rule):
     ## When this is wrong
     When the model is small, its quality needs float32, or the project runs Transformers 5, which takes the type of the file.
 
-    ## Example
-    ```python
-    model = AutoModelForCausalLM.from_pretrained(path).cuda()
-    ```
-
-    ## Use instead
-    ```python
-    model = AutoModelForCausalLM.from_pretrained(path, torch_dtype="auto").cuda()
-    ```
-
     ## Fix safety
     There is no fix: results in half precision differ in the last digits.
 
@@ -96,6 +86,7 @@ class PretrainedInFullPrecision(Rule):
         Invalid("""
             from transformers import AutoModelForCausalLM
             model = AutoModelForCausalLM.from_pretrained(path).to("cuda")  # !
+            # ~ model = AutoModelForCausalLM.from_pretrained(path, torch_dtype="auto").to("cuda")
         """),
         Invalid("""
             from diffusers import StableDiffusionPipeline

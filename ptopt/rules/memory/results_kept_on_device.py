@@ -28,23 +28,6 @@ class ResultsKeptOnDevice(Rule):
     Device memory grows with the data set: the results of every batch stay allocated, and the join makes a second copy of
     them all. That memory is missing for a larger batch.
 
-    ## When this is wrong
-    When the results are small, or are used on the device at once.
-
-    ## Example
-    ```python
-    for x in loader:
-        features.append(model(x.cuda()))
-    features = torch.cat(features)
-    ```
-
-    ## Use instead
-    ```python
-    for x in loader:
-        features.append(model(x.cuda()).cpu())
-    features = torch.cat(features)
-    ```
-
     ## Fix safety
     There is no fix: a copy to the host waits for the batch, which another design (a buffer of the final size) avoids.
 
@@ -95,6 +78,7 @@ class ResultsKeptOnDevice(Rule):
                 with torch.no_grad():
                     for x in loader:
                         features.append(model(x.cuda()))  # !
+                        # ~ features.append(model(x.cuda()).cpu())
                 return torch.cat(features)
         """),
         Invalid("""

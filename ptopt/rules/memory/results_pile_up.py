@@ -40,21 +40,6 @@ class ResultsPileUp(Rule):
     Device memory grows with the number of batches, tiles or layers, until the container is dropped. What is only written to a
     file, merged or returned later can wait in host memory.
 
-    ## When this is wrong
-    When the results are small, few, or used on the device at once.
-
-    ## Example
-    ```python
-    for tile in tiles:
-        outputs.append(model(tile))
-    ```
-
-    ## Use instead
-    ```python
-    for tile in tiles:
-        outputs.append(model(tile).cpu())
-    ```
-
     ## Fix safety
     There is no fix: later code may need the tensors on the device.
 
@@ -158,6 +143,7 @@ class ResultsPileUp(Rule):
                 outputs = []
                 for tile in tiles:
                     outputs.append(model(tile.to(device)))  # !
+                    # ~ outputs.append(model(tile.to(device)).cpu())
                 return merge(outputs)
         """),
         Invalid("""

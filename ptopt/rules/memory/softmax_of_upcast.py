@@ -32,16 +32,6 @@ class SoftmaxOfUpcast(Rule):
     ## When this is wrong
     When the input is float32 already: then neither form copies.
 
-    ## Example
-    ```python
-    weights = F.softmax(scores.float(), dim=-1).type_as(scores)
-    ```
-
-    ## Use instead
-    ```python
-    weights = F.softmax(scores, dim=-1, dtype=torch.float32).type_as(scores)
-    ```
-
     ## Fix safety
     Safe: `dtype` casts the input before the operation, so the values are the same.
 

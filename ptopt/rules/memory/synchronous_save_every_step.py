@@ -26,23 +26,6 @@ class SynchronousSaveEveryStep(Rule):
     ## When this is wrong
     When a "step" of the loop is long (an epoch, a task), so that one checkpoint for each is wanted.
 
-    ## Example
-    ```python
-    for batch in loader:
-        model(batch).loss.backward()
-        optimizer.step()
-        torch.save(model.state_dict(), "last.pt")
-    ```
-
-    ## Use instead
-    ```python
-    for step, batch in enumerate(loader):
-        model(batch).loss.backward()
-        optimizer.step()
-        if (step + 1) % 1000 == 0:
-            torch.save(model.state_dict(), "last.pt")
-    ```
-
     ## Fix safety
     There is no fix: how often to save is the author's choice.
 
@@ -94,9 +77,12 @@ class SynchronousSaveEveryStep(Rule):
     INVALID = (
         Invalid("""
             for batch in loader:
+            # ~ for step, batch in enumerate(loader):
                 model(batch.cuda()).loss.backward()
                 optimizer.step()
                 torch.save(model.state_dict(), "last.pt")  # !
+                # ~ if step % 1000 == 0:
+                # ~     torch.save(model.state_dict(), "last.pt")
         """),
         Invalid("""
             def save(model, path):

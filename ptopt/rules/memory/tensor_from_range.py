@@ -25,19 +25,6 @@ class TensorFromRange(Rule):
     ## Why it is slow
     Each number becomes a Python object first and is read one by one. `torch.arange` fills the tensor directly, on its device.
 
-    ## When this is wrong
-    When n is tiny and the line runs once.
-
-    ## Example
-    ```python
-    index = torch.tensor(range(n), device=device)
-    ```
-
-    ## Use instead
-    ```python
-    index = torch.arange(n, device=device)
-    ```
-
     ## Fix safety
     Safe: the same numbers in the same type.
 

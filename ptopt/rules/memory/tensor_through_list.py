@@ -30,21 +30,6 @@ class TensorThroughList(Rule):
     Each number, or each row, becomes a Python object and is read back one by one: a hundred times slower than a copy of
     the memory, and torch warns of it for lists of arrays.
 
-    ## When this is wrong
-    When there are a few numbers only.
-
-    ## Example
-    ```python
-    states, actions = zip(*batch)
-    states = torch.tensor(states, dtype=torch.float32)
-    ```
-
-    ## Use instead
-    ```python
-    states, actions = zip(*batch)
-    states = torch.from_numpy(np.stack(states)).float()
-    ```
-
     ## Fix safety
     No fix is offered: the type of the elements is not known for sure.
 
@@ -77,6 +62,7 @@ class TensorThroughList(Rule):
             def learn(memory):
                 states, actions = zip(*memory.sample(64))
                 states = torch.FloatTensor(states)  # !
+                # ~ states = torch.from_numpy(np.stack(states)).float()
                 return states
         """),
         Invalid("""

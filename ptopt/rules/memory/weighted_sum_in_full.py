@@ -18,9 +18,6 @@ class WeightedSumInFull(Rule):
     The product is as large as `x`, is read once by the sum, and both factors and the product pass through memory again in
     backward. A contraction (`einsum`, `bmm`, `@`) computes the sum without it.
 
-    ## When this is wrong
-    When the tensors are small, or exact summation order matters.
-
     ## Example
     ```python
     colour = torch.sum(weights.unsqueeze(-1) * rgb, dim=-2)

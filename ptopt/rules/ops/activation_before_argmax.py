@@ -37,16 +37,6 @@ class ActivationBeforeArgmax(Rule):
     ## When this is wrong
     When the probabilities are wanted for something that is added later.
 
-    ## Example
-    ```python
-    pred = F.softmax(logits, dim=1).argmax(dim=1)
-    ```
-
-    ## Use instead
-    ```python
-    pred = logits.argmax(dim=1)
-    ```
-
     ## Fix safety
     No fix: scores that differ by less than the rounding of the activation may tie in one form only.
 
@@ -90,6 +80,7 @@ class ActivationBeforeArgmax(Rule):
         Invalid("""
             def predict(logits):
                 return F.softmax(logits, dim=1).argmax(dim=1)  # !
+                # ~ return logits.argmax(dim=1)
         """),
         Invalid("""
             def predict(logits, k):

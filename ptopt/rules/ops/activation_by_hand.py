@@ -27,16 +27,6 @@ class ActivationByHand(Rule):
     ## When this is wrong
     When the function is compiled, or exported to a runtime that lacks the fused operation.
 
-    ## Example
-    ```python
-    return x * torch.sigmoid(x)
-    ```
-
-    ## Use instead
-    ```python
-    return F.silu(x)
-    ```
-
     ## Fix safety
     No fix is offered: rounding differs in the last bits.
 
@@ -111,6 +101,7 @@ class ActivationByHand(Rule):
             class Swish(nn.Module):
                 def forward(self, x):
                     return x * torch.sigmoid(x)  # !
+                    # ~ return F.silu(x)
         """),
         Invalid("""
             def loss(x: torch.Tensor, y):

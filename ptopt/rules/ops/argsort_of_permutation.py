@@ -21,23 +21,6 @@ class ArgsortOfPermutation(Rule):
     `inverse[perm] = torch.arange(n)`; and where the inverse only serves to undo the order, `out[perm] = x`
     needs no inverse at all.
 
-    ## When this is wrong
-    When the permutation is short.
-
-    ## Example
-    ```python
-    lengths, order = lengths.sort(descending=True)
-    x = encode(x[order])[order.argsort()]
-    ```
-
-    ## Use instead
-    ```python
-    lengths, order = lengths.sort(descending=True)
-    inverse = torch.empty_like(order)
-    inverse[order] = torch.arange(len(order), device=order.device)
-    x = encode(x[order])[inverse]
-    ```
-
     ## Fix safety
     None: the scatter is a statement of its own.
 
@@ -89,6 +72,9 @@ class ArgsortOfPermutation(Rule):
                 def forward(self, x, batch):
                     batch, indices = batch.sort(stable=True)
                     return encode(x[indices])[indices.argsort()]  # !
+                    # ~ inverse = torch.empty_like(indices)
+                    # ~ inverse[indices] = torch.arange(len(indices), device=indices.device)
+                    # ~ return encode(x[indices])[inverse]
         """),
         Invalid("""
             for x in loader:

@@ -20,26 +20,6 @@ class ArgumentReworkedByEachCall(Rule):
     ## Why it is slow
     Each call computes the same result.
 
-    ## When this is wrong
-    When the function is compiled, and the compiler merges the calls.
-
-    ## Example
-    ```python
-    def rotate(pos, t):
-        return t * pos.cos() + rotate_half(t) * pos.sin()
-
-    q, k = rotate(pos, q), rotate(pos, k)
-    ```
-
-    ## Use instead
-    ```python
-    def rotate(cos, sin, t):
-        return t * cos + rotate_half(t) * sin
-
-    cos, sin = pos.cos(), pos.sin()
-    q, k = rotate(cos, sin, q), rotate(cos, sin, k)
-    ```
-
     ## Fix safety
     No fix: the signature of the function changes.
 

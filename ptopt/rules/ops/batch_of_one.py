@@ -31,9 +31,6 @@ class BatchOfOne(Rule):
     ## Why it is slow
     With one sample, a GPU spends most of its time on launches and on reading the weights. A batch reads them once.
 
-    ## When this is wrong
-    When the samples differ in size, or arrive one by one.
-
     ## Example
     ```python
     for path in paths:

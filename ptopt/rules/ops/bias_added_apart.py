@@ -22,19 +22,6 @@ class BiasAddedApart(Rule):
     The product is written to memory, read back and written once more for the sum. `addmm`, `baddbmm` and `F.linear` with a bias add it
     while the product is written.
 
-    ## When this is wrong
-    When the code is compiled, which fuses the sum, or the bias is not a vector over the last dimension.
-
-    ## Example
-    ```python
-    out = torch.mm(x, self.weight) + self.bias
-    ```
-
-    ## Use instead
-    ```python
-    out = torch.addmm(self.bias, x, self.weight)
-    ```
-
     ## Fix safety
     There is no fix: the number of dimensions must be seen.
 

@@ -36,21 +36,6 @@ class CacheNeverHit(Rule):
     The two keys are never equal: what the cache was made for, such as a filter bank or a window, is computed again, and
     copied to the device again, in each call. Nothing fails, as what was just stored is there when it is read.
 
-    ## When this is wrong
-    When another module fills the cache.
-
-    ## Example
-    ```python
-    if fmax not in filters:
-        filters[f"{fmax}_{y.device}"] = mel(rate, n_fft, n_mels, fmin, fmax).to(y.device)
-    ```
-
-    ## Use instead
-    ```python
-    if f"{fmax}_{y.device}" not in filters:
-        filters[f"{fmax}_{y.device}"] = mel(rate, n_fft, n_mels, fmin, fmax).to(y.device)
-    ```
-
     ## Fix safety
     Unsafe: a value is then kept that may depend on more than its key.
 

@@ -38,20 +38,6 @@ class ComputedForReport(Rule):
     ## When this is wrong
     When the call has an effect of its own, such as an update of a running metric.
 
-    ## Example
-    ```python
-    accuracy = compute_accuracy(logits, labels)
-    if step % 100 == 0:
-        writer.add_scalar("accuracy", accuracy, step)
-    ```
-
-    ## Use instead
-    ```python
-    if step % 100 == 0:
-        accuracy = compute_accuracy(logits, labels)
-        writer.add_scalar("accuracy", accuracy, step)
-    ```
-
     ## Fix safety
     No fix is offered: the call may have an effect of its own.
 
@@ -115,10 +101,12 @@ class ComputedForReport(Rule):
                     logits = model(x.cuda())
                     loss = F.cross_entropy(logits, y.cuda())
                     accuracy = compute_accuracy(logits, y)  # !
+                    # ~
                     loss.backward()
                     optimizer.step()
                     if step % 100 == 0:
                         print(accuracy)
+                        # ~ print(compute_accuracy(logits, y))
         """),
         Invalid("""
             def train(model, loader, optimizer):

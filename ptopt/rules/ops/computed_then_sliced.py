@@ -34,9 +34,6 @@ class ComputedThenSliced(Rule):
     The rows that are thrown away cost as much as those that are kept. For the output layer of a language model over the
     last position this is a factor of the sequence length, in time and in memory.
 
-    ## When this is wrong
-    When the operation mixes the rows.
-
     ## Example
     ```python
     logits = self.lm_head(hidden)[:, -1]

@@ -35,16 +35,6 @@ class ConstantOperandFilled(Rule):
     ## When this is wrong
     When the tensors are small, or the version of torch is older than 1.12.
 
-    ## Example
-    ```python
-    x = torch.where(mask, x, torch.zeros_like(x))
-    ```
-
-    ## Use instead
-    ```python
-    x = torch.where(mask, x, 0)
-    ```
-
     ## Fix safety
     No fix is offered: a Python number may change the data type of an integer result.
 

@@ -25,22 +25,6 @@ class CopyPerRow(Rule):
     Each copy waits for the device and moves a few bytes. One copy of the whole tensor before the loop waits once, and the
     rows of the copy cost nothing.
 
-    ## When this is wrong
-    When the tensor lies on the CPU, or most of its rows are not read.
-
-    ## Example
-    ```python
-    for i in range(len(names)):
-        save(names[i], scores[i].cpu().numpy())
-    ```
-
-    ## Use instead
-    ```python
-    scores = scores.cpu().numpy()
-    for i in range(len(names)):
-        save(names[i], scores[i])
-    ```
-
     ## Fix safety
     None: other uses of the rows in the loop change with it.
 
@@ -91,7 +75,10 @@ class CopyPerRow(Rule):
         Invalid("""
             def save(scores: torch.Tensor, names):
                 for i in range(len(names)):
+                # ~ scores = scores.cpu().numpy()
+                # ~ for i in range(len(names)):
                     keep(names[i], scores[i].cpu().numpy())  # !
+                    # ~ keep(names[i], scores[i])
         """),
         Invalid("""
             ids = logits.argmax(dim=-1)

@@ -20,21 +20,6 @@ class CountToTestAny(Rule):
     `nonzero` and `x[mask]` wait for the device to learn the size of their result, and write it. `mask.any()` answers with
     one value, and `mask.sum()` counts without a list. A sum that is compared with 0 adds up 64-bit integers for a yes.
 
-    ## When this is wrong
-    When the list is used as well.
-
-    ## Example
-    ```python
-    if len(torch.nonzero(mask)) > 0:
-        ...
-    ```
-
-    ## Use instead
-    ```python
-    if mask.any():
-        ...
-    ```
-
     ## Fix safety
     No fix: the surrounding comparison changes.
 
@@ -70,6 +55,7 @@ class CountToTestAny(Rule):
         Invalid("""
             def some(mask: torch.Tensor):
                 return len(torch.nonzero(mask)) > 0  # !
+                # ~ return mask.any()
         """),
         Invalid("""
             def count(x: torch.Tensor):

@@ -25,9 +25,6 @@ class CountedOneByOne(Rule):
     `index_add_` and `np.add.at` add all of them at once; `scatter_add_` where each row has indices of its own, and `index_put_` with
     `accumulate=True` where several indices are computed.
 
-    ## When this is wrong
-    When the loop runs a few times.
-
     ## Example
     ```python
     for t, p in zip(labels.view(-1), preds.view(-1)):

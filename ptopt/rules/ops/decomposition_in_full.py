@@ -22,19 +22,6 @@ class DecompositionInFull(Rule):
     The values alone cost a fraction of the vectors. The full matrices of a tall input have as many columns as it has rows. A product
     of which only the diagonal is read computes n times too much.
 
-    ## When this is wrong
-    When the matrices are tiny.
-
-    ## Example
-    ```python
-    _, s, _ = torch.linalg.svd(weight)
-    ```
-
-    ## Use instead
-    ```python
-    s = torch.linalg.svdvals(weight)
-    ```
-
     ## Fix safety
     No fix is offered: signs and order of the vectors may matter.
 

@@ -35,19 +35,6 @@ class DefaultComputedEagerly(Rule):
     Python computes the arguments before the call. Where the value is there, the default is computed and thrown away, and where it
     is a number that is read from the device, Python waits for the GPU.
 
-    ## When this is wrong
-    When the value is hardly ever there.
-
-    ## Example
-    ```python
-    total = batch.get("total", int(counts.sum()))
-    ```
-
-    ## Use instead
-    ```python
-    total = batch["total"] if "total" in batch else int(counts.sum())
-    ```
-
     ## Fix safety
     Unsafe: the receiver must be a dictionary, or what is computed must not have an effect that is wanted in any case.
 

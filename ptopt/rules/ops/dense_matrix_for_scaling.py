@@ -23,18 +23,6 @@ class DenseMatrixForScaling(Rule):
     ## When this is wrong
     When the matrix is tiny, or the product is wanted in one kernel with others.
 
-    ## Example
-    ```python
-    out = torch.diag(scale) @ x
-    total = torch.matmul(adjacency, torch.ones(n, 1))
-    ```
-
-    ## Use instead
-    ```python
-    out = scale[:, None] * x
-    total = adjacency.sum(dim=1, keepdim=True)
-    ```
-
     ## Fix safety
     No fix: rounding differs where an order of summation changes.
 
@@ -71,10 +59,12 @@ class DenseMatrixForScaling(Rule):
         Invalid("""
             def scale(v, x):
                 return torch.diag(v) @ x  # !
+                # ~ return v[:, None] * x
         """),
         Invalid("""
             def degrees(adjacency, n):
                 return torch.matmul(adjacency, torch.ones(n, 1))  # !
+                # ~ return adjacency.sum(dim=1, keepdim=True)
         """),
         Invalid("""
             def precondition(u, s, v):

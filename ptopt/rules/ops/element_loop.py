@@ -38,9 +38,6 @@ class ElementLoop(Rule):
     Each iteration indexes, computes and stores with a kernel (and a Python call) for a few bytes of data. The same
     work on the whole tensor is one kernel, hundreds to thousands of times faster.
 
-    ## When this is wrong
-    When the tensor has few rows, or the whole result does not fit into memory at once.
-
     ## Example
     ```python
     for i in range(n):

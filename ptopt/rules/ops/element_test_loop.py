@@ -26,9 +26,6 @@ class ElementTestLoop(Rule):
     Every access makes an object for one number, and every test of a tensor on a GPU waits for it. A comparison of the whole
     tensor is one kernel, or one pass in C.
 
-    ## When this is wrong
-    When there are few elements, or each step depends on what the one before has found.
-
     ## Example
     ```python
     for i in range(mask.size(0)):

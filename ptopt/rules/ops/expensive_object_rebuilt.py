@@ -38,21 +38,6 @@ class ExpensiveObjectRebuilt(Rule):
     Reading weights takes seconds, a resampling kernel or a mel filter bank milliseconds of the host on each call. The device
     waits meanwhile.
 
-    ## When this is wrong
-    When the call is cached behind its name.
-
-    ## Example
-    ```python
-    def forward(self, wav):
-        mel = torchaudio.transforms.MelSpectrogram(16000)(wav)
-    ```
-
-    ## Use instead
-    ```python
-    def __init__(self):
-        self.mel = torchaudio.transforms.MelSpectrogram(16000)
-    ```
-
     ## Fix safety
     No fix is offered: the object needs a place to live.
 

@@ -22,18 +22,6 @@ class IndexByPythonList(Rule):
     ## When this is wrong
     When the tensor lies on the CPU and is small, or a copy is wanted.
 
-    ## Example
-    ```python
-    mean = means[..., [self.index]]
-    xy = boxes[:, [0, 1]]
-    ```
-
-    ## Use instead
-    ```python
-    mean = means[..., self.index : self.index + 1]
-    xy = boxes[:, 0:2]
-    ```
-
     ## Fix safety
     Unsafe: a slice is a view, so that later changes in place show in both.
 

@@ -30,16 +30,6 @@ class InverseThenMultiply(Rule):
     ## When this is wrong
     When the inverse is used again, or the matrices are 4 x 4 or smaller.
 
-    ## Example
-    ```python
-    w = torch.linalg.inv(gram) @ rhs
-    ```
-
-    ## Use instead
-    ```python
-    w = torch.linalg.solve(gram, rhs)
-    ```
-
     ## Fix safety
     Unsafe: rounding differs, and a right-hand side that is a batch of vectors must get a last dimension.
 

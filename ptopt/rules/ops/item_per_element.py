@@ -52,19 +52,6 @@ class ItemPerElement(Rule):
     Each element becomes a tensor object of its own before it becomes a number, and on a GPU each `.item()` waits for
     the device and copies a few bytes. `v.tolist()` makes one copy for all of them.
 
-    ## When this is wrong
-    When what is looped over is a short list of separate tensors.
-
-    ## Example
-    ```python
-    ids = [t.item() for t in token_ids]
-    ```
-
-    ## Use instead
-    ```python
-    ids = token_ids.tolist()
-    ```
-
     ## Fix safety
     Safe where the file shows that a tensor is iterated (`.flatten()` is added unless it is known to be
     one-dimensional, so that elements of shape `(1,)` give the same numbers); unsafe otherwise.
@@ -163,7 +150,7 @@ class ItemPerElement(Rule):
             # +
                 names.append(labels[p.item()])  # !
             # + for p in preds.flatten().tolist():
-                # + names.append(labels[p])
+            # +     names.append(labels[p])
         """),
         Invalid("""
             scores = torch.softmax(logits, dim=0)

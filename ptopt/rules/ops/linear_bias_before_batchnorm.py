@@ -57,16 +57,6 @@ class LinearBiasBeforeBatchnorm(Rule):
     When existing checkpoints hold the bias (where the repository loads weights into the class, nothing is said), or the batch
     norm is switched off by replacing it.
 
-    ## Example
-    ```python
-    block = nn.Sequential(nn.Conv2d(64, 64, 3), nn.BatchNorm2d(64), nn.ReLU())
-    ```
-
-    ## Use instead
-    ```python
-    block = nn.Sequential(nn.Conv2d(64, 64, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU())
-    ```
-
     ## Fix safety
     Unsafe: checkpoints saved before hold a key for the bias, and no longer load strictly. None is offered where code that
     initialises the weights sets `m.bias` of modules without a test for None, which would fail, or where nothing shows what

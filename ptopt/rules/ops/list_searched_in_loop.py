@@ -34,17 +34,6 @@ class ListSearchedInLoop(Rule):
     ## When this is wrong
     When the list holds a few elements, or elements that cannot be hashed.
 
-    ## Example
-    ```python
-    train = [s for s in samples if s.id not in held_out_ids]
-    ```
-
-    ## Use instead
-    ```python
-    held_out = set(held_out_ids)
-    train = [s for s in samples if s.id not in held_out]
-    ```
-
     ## Fix safety
     No fix is offered: other reads of the list may need its order.
 
@@ -88,6 +77,7 @@ class ListSearchedInLoop(Rule):
         Invalid("""
             def split(samples, path):
                 held_out = [line.strip() for line in open(path)]
+                # ~ held_out = {line.strip() for line in open(path)}
                 return [s for s in samples if s.id not in held_out]  # !
         """),
         Invalid("""

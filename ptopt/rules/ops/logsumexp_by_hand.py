@@ -29,19 +29,6 @@ class LogsumexpByHand(Rule):
     backward pass, which `torch.logsumexp` does not do; and they overflow, in float16 above 11, in float32 above
     88, where it subtracts the maximum first. Off by default, because the gain is memory and not time.
 
-    ## When this is wrong
-    When the maximum was already subtracted from `x`.
-
-    ## Example
-    ```python
-    z = torch.log(torch.sum(torch.exp(scores), dim=1))
-    ```
-
-    ## Use instead
-    ```python
-    z = torch.logsumexp(scores, dim=1)
-    ```
-
     ## Fix safety
     Unsafe: results differ by rounding, and are finite where the exponentials overflowed.
 

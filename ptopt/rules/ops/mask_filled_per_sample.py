@@ -28,20 +28,6 @@ class MaskFilledPerSample(Rule):
     Each row costs an indexing and a copy in Python, and on a GPU a kernel or a transfer of its own. A comparison with the
     lengths, or `pad_sequence`, does all rows at once.
 
-    ## When this is wrong
-    When there are a few rows.
-
-    ## Example
-    ```python
-    for i, n in enumerate(lengths):
-        mask[i, :n] = 1
-    ```
-
-    ## Use instead
-    ```python
-    mask = torch.arange(longest, device=lengths.device) < lengths[:, None]
-    ```
-
     ## Fix safety
     No fix is offered: the type of the lengths is not known.
 

@@ -22,20 +22,6 @@ class MaskedArithmetic(Rule):
     It takes four kernels and three temporary tensors (five with the cast of the mask), and autograd keeps the operands of
     both products. `torch.where` is one kernel, and a number is filled in with `masked_fill`.
 
-    ## When this is wrong
-    When the mask holds values between 0 and 1: then it blends.
-
-    ## Example
-    ```python
-    mask = (x > 0).float()
-    y = a * mask + b * (1 - mask)
-    ```
-
-    ## Use instead
-    ```python
-    y = torch.where(x > 0, a, b)
-    ```
-
     ## Fix safety
     No fix: the mask must be boolean, and a NaN in the part that is not taken no longer spreads.
 
@@ -73,7 +59,9 @@ class MaskedArithmetic(Rule):
         Invalid("""
             def choose(x, a, b):
                 mask = (x > 0).float()
+                # ~
                 return a * mask + b * (1 - mask)  # !
+                # ~ return torch.where(x > 0, a, b)
         """),
         Invalid("""
             def pad(x, key_mask):

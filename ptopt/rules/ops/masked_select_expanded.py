@@ -18,19 +18,6 @@ class MaskedSelectExpanded(Rule):
     The mask is expanded to the size of `x`, every element is tested, and the elements are gathered one by one.
     `x[mask]` looks at one entry per row and copies whole rows; the result has its shape already.
 
-    ## When this is wrong
-    When the mask differs within a row.
-
-    ## Example
-    ```python
-    kept = x.masked_select(mask.unsqueeze(-1)).view(-1, x.size(-1))
-    ```
-
-    ## Use instead
-    ```python
-    kept = x[mask]
-    ```
-
     ## Fix safety
     None: what is done to the shape afterwards goes away too.
 

@@ -25,17 +25,6 @@ class MaskedUpdateByIndex(Rule):
     When the mask is sparse and the work on its entries is expensive, or the work is not finite outside of the mask and a
     gradient is wanted.
 
-    ## Example
-    ```python
-    out = x.clone()
-    out[mask] = (2 - 1 / norm[mask]) * x[mask]
-    ```
-
-    ## Use instead
-    ```python
-    out = torch.where(mask, (2 - 1 / norm) * x, x)
-    ```
-
     ## Fix safety
     No fix: a division or a root outside of the mask may give NaN gradients.
 
@@ -91,6 +80,7 @@ class MaskedUpdateByIndex(Rule):
                 norm = torch.norm(x, dim=-1)
                 mask = norm > 1
                 x[mask] = (2 - 1 / norm[mask]) * x[mask]  # !
+                # ~ x = torch.where(mask, (2 - 1 / norm) * x, x)
                 return x
         """),
         Invalid("""

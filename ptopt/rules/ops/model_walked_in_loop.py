@@ -29,22 +29,6 @@ class ModelWalkedInLoop(Rule):
     Each call visits every submodule and parameter of the model in Python. Looking up one entry per iteration makes the
     time grow with the square of the number of parameters; on every training step it is host time before the next kernel.
 
-    ## When this is wrong
-    When the loop adds or replaces submodules or parameters.
-
-    ## Example
-    ```python
-    for name in names:
-        other[name] = model.state_dict()[name]
-    ```
-
-    ## Use instead
-    ```python
-    state = model.state_dict()
-    for name in names:
-        other[name] = state[name]
-    ```
-
     ## Fix safety
     No fix is offered: a line is added before the loop.
 
@@ -78,7 +62,10 @@ class ModelWalkedInLoop(Rule):
         Invalid("""
             def average(model, others):
                 for name in names:
+                # ~ state = model.state_dict()
+                # ~ for name in names:
                     merged[name] = model.state_dict()[name] / 2  # !
+                    # ~ merged[name] = state[name] / 2
         """),
         Invalid("""
             def load(model, saved):

@@ -44,9 +44,6 @@ class ModuleBuiltInForward(Rule):
     Weights are allocated and drawn at random on the CPU on every call, and moved to the device where they are used;
     filter banks and resampling kernels are computed again. Such weights are also never trained or saved.
 
-    ## When this is wrong
-    When the random weights are meant to be new on each call.
-
     ## Example
     ```python
     def forward(self, wave):

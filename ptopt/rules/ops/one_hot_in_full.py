@@ -24,21 +24,6 @@ class OneHotInFull(Rule):
     `one_hot` writes `n` 64-bit integers for each index. Picking by a product reads them all again; `gather` reads one entry.
     A cast and a permutation write the whole tensor once or twice more; `scatter_` writes it in the wanted type and order.
 
-    ## When this is wrong
-    When `n` is small.
-
-    ## Example
-    ```python
-    q = (F.one_hot(action, n) * q_values).sum(-1)
-    target = F.one_hot(labels, n).permute(0, 3, 1, 2).float()
-    ```
-
-    ## Use instead
-    ```python
-    q = q_values.gather(-1, action.unsqueeze(-1)).squeeze(-1)
-    target = torch.zeros(b, n, h, w, device=labels.device).scatter_(1, labels.unsqueeze(1), 1)
-    ```
-
     ## Fix safety
     No fix: the sizes of the result have to be written out.
 
@@ -73,10 +58,13 @@ class OneHotInFull(Rule):
         Invalid("""
             def pick(action, q_values, n):
                 return (F.one_hot(action, n) * q_values).sum(-1)  # !
+                # ~ return q_values.gather(-1, action.unsqueeze(-1)).squeeze(-1)
         """),
         Invalid("""
             def target(labels, n):
                 return F.one_hot(labels, n).permute(0, 3, 1, 2).float()  # !
+                # ~ zeros = torch.zeros(b, n, h, w, device=labels.device)
+                # ~ return zeros.scatter_(1, labels.unsqueeze(1), 1)
         """),
         Invalid("""
             def loss(log_probs, labels, n):

@@ -33,19 +33,6 @@ class OneHotMatmul(Rule):
     The product reads all n rows of `w` for each index and multiplies all but one of them by zero, and the one-hot
     matrix itself takes n numbers per index. `F.embedding(i, w)` reads one row per index.
 
-    ## When this is wrong
-    When the code runs on an accelerator without a fast gather, such as a TPU.
-
-    ## Example
-    ```python
-    x = F.one_hot(tokens, vocab).float() @ weight
-    ```
-
-    ## Use instead
-    ```python
-    x = F.embedding(tokens, weight)
-    ```
-
     ## Fix safety
     Unsafe: `weight` must be a matrix that has one row per class, and the indices must be in range.
 

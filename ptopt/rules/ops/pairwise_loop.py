@@ -41,9 +41,6 @@ class PairwiseLoop(Rule):
     n x m pairs take several kernels each, for a few numbers. `torch.cdist(x, y)`, or a matrix product for
     dot products and cosines, computes the whole matrix in one or two.
 
-    ## When this is wrong
-    When there are only a few rows, or the n x m matrix does not fit into memory.
-
     ## Example
     ```python
     for i in range(len(x)):

@@ -34,17 +34,6 @@ class PerSampleLoop(Rule):
     ## When this is wrong
     When the samples need different work, such as a matching on the host.
 
-    ## Example
-    ```python
-    pooled = torch.stack([x[i, : lengths[i]].mean(0) for i in range(x.size(0))])
-    ```
-
-    ## Use instead
-    ```python
-    mask = torch.arange(x.size(1), device=x.device) < lengths[:, None]
-    pooled = (x * mask[..., None]).sum(1) / lengths[:, None]
-    ```
-
     ## Fix safety
     No fix is offered: the masked form depends on what is computed.
 
@@ -84,14 +73,22 @@ class PerSampleLoop(Rule):
         """,
     )
     INVALID = (
-        Invalid("""
+        Invalid(
+            """
             class Pool(nn.Module):
                 def forward(self, x, lengths):
                     pooled = []
                     for i in range(x.size(0)):  # !
                         pooled.append(x[i, : lengths[i]].mean(0))
                     return torch.stack(pooled)
-        """),
+            """,
+            instead="""
+            class Pool(nn.Module):
+                def forward(self, x, lengths):
+                    mask = torch.arange(x.size(1), device=x.device) < lengths[:, None]
+                    return (x * mask[..., None]).sum(1) / lengths[:, None]
+            """,
+        ),
         Invalid("""
             class Loss(nn.Module):
                 def forward(self, logits, lengths):

@@ -49,20 +49,6 @@ class PrefixRecomputed(Rule):
     ## When this is wrong
     When the network is not causal, so that a new token changes what the earlier ones give.
 
-    ## Example
-    ```python
-    for _ in range(max_new_tokens):
-        logits = model(ids)[:, -1]
-        ids = torch.cat([ids, logits.argmax(-1, keepdim=True)], dim=1)
-    ```
-
-    ## Use instead
-    ```python
-    for _ in range(max_new_tokens):
-        logits, cache = model(token, cache)
-        token = logits[:, -1].argmax(-1, keepdim=True)
-    ```
-
     ## Fix safety
     No fix is offered: the network must take and return the cache.
 
@@ -98,7 +84,10 @@ class PrefixRecomputed(Rule):
             def generate(model, ids, n):
                 for _ in range(n):
                     logits = model(ids)[:, -1]
+                    # ~ logits, cache = model(token, cache)
                     ids = torch.cat([ids, logits.argmax(-1, keepdim=True)], dim=1)  # !
+                    # ~ token = logits[:, -1].argmax(-1, keepdim=True)
+                    # ~ ids = torch.cat([ids, token], dim=1)
                 return ids
         """),
         Invalid("""

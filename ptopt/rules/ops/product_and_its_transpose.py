@@ -22,18 +22,6 @@ class ProductAndItsTranspose(Rule):
     ## When this is wrong
     When the function changes an operand in between in a way that is not visible.
 
-    ## Example
-    ```python
-    logits_per_image = scale * image @ text.t()
-    logits_per_text = scale * text @ image.t()
-    ```
-
-    ## Use instead
-    ```python
-    logits_per_image = scale * image @ text.t()
-    logits_per_text = logits_per_image.t()
-    ```
-
     ## Fix safety
     No fix: the name of the first product may be reused below.
 
@@ -71,6 +59,7 @@ class ProductAndItsTranspose(Rule):
             def logits(image, text, scale):
                 per_image = scale * image @ text.t()
                 per_text = scale * text @ image.t()  # !
+                # ~ per_text = per_image.t()
                 return per_image, per_text
         """),
         Invalid("""

@@ -31,19 +31,6 @@ class ProductThenSum(Rule):
     The product has the size of `x`; it is written, read back for the sum, and kept for the backward pass. The
     matrix-vector product `x @ w` reads `x` once and keeps nothing of that size.
 
-    ## When this is wrong
-    When `x` has a few rows only.
-
-    ## Example
-    ```python
-    score = (x * self.att).sum(dim=-1)
-    ```
-
-    ## Use instead
-    ```python
-    score = x @ self.att.view(-1)
-    ```
-
     ## Fix safety
     None: under autocast the product then runs in half precision, where the sum ran in float32.
 
@@ -94,6 +81,7 @@ class ProductThenSum(Rule):
 
                 def forward(self, x):
                     return (x * self.att).sum(dim=-1)  # !
+                    # ~ return x @ self.att.view(-1)
         """),
         Invalid("""
             class Score(nn.Module):

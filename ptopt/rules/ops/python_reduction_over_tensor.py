@@ -42,21 +42,6 @@ class PythonReductionOverTensor(Rule):
     The built-in takes the tensor apart: it makes a tensor object per element and runs one kernel per comparison or
     addition; on a GPU each comparison also waits for the device. `max(1, t)` waits once, as `if t > 1` does.
 
-    ## When this is wrong
-    When the tensor has a handful of elements, lies on the CPU, and the code does not run often.
-
-    ## Example
-    ```python
-    longest = max(lengths)
-    count = max(1, mask.sum())
-    ```
-
-    ## Use instead
-    ```python
-    longest = lengths.max()
-    count = mask.sum().clamp(min=1)
-    ```
-
     ## Fix safety
     Unsafe: a NaN wins in `.max()` and `.min()`, narrow integers and roundings may differ in `.sum(0)`, and
     `.clamp` keeps a tensor where the built-in might have returned the number.

@@ -33,19 +33,6 @@ class RepeatForBroadcast(Rule):
     `repeat` writes n copies to memory, and they are read back at once. `expand` gives the same values as a view with
     stride 0: nothing is written, and the operation reads the one copy.
 
-    ## When this is wrong
-    When the copy is written to later.
-
-    ## Example
-    ```python
-    diff = points.unsqueeze(1).repeat(1, n, 1) - others
-    ```
-
-    ## Use instead
-    ```python
-    diff = points.unsqueeze(1).expand(-1, n, -1) - others
-    ```
-
     ## Fix safety
     Safe for the index of `gather` where the code shows the number of dimensions. Unsafe where `repeat` might add dimensions
     at the front, and where the result of arithmetic may take the memory layout of the other operand, which a `.view`

@@ -25,19 +25,6 @@ class RepeatPassedOn(CallRule):
     `repeat` writes n copies of the same values to memory, and they are read back. `expand` is a view with stride 0 that every operation
     which only reads takes as well.
 
-    ## When this is wrong
-    When the callee writes to its argument, or calls `view` across the repeated dimension.
-
-    ## Example
-    ```python
-    queries = self.query_embed.weight.unsqueeze(1).repeat(1, batch, 1)
-    ```
-
-    ## Use instead
-    ```python
-    queries = self.query_embed.weight.unsqueeze(1).expand(-1, batch, -1)
-    ```
-
     ## Fix safety
     There is no fix: what the callee does with the copies must be seen.
 
@@ -80,6 +67,7 @@ class RepeatPassedOn(CallRule):
             class Decoder(nn.Module):
                 def forward(self, x, batch):
                     queries = self.query.weight.unsqueeze(1).repeat(1, batch, 1)  # !
+                    # ~ queries = self.query.weight.unsqueeze(1).expand(-1, batch, -1)
                     return self.transformer(x, queries)
         """),
         Invalid("""

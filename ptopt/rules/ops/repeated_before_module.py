@@ -25,19 +25,6 @@ class RepeatedBeforeModule(Rule):
     Equal rows give equal results: with n copies the network does n times the work, and keeps n times the activations.
     The small result can be repeated instead, often as a view.
 
-    ## When this is wrong
-    When the network draws random numbers, or mixes the samples of a batch.
-
-    ## Example
-    ```python
-    memory = self.encoder(images.repeat_interleave(beams, dim=0))
-    ```
-
-    ## Use instead
-    ```python
-    memory = self.encoder(images).repeat_interleave(beams, dim=0)
-    ```
-
     ## Fix safety
     No fix is offered: the result may be a structure.
 
@@ -99,6 +86,7 @@ class RepeatedBeforeModule(Rule):
 
                 def forward(self, x, beams):
                     return self.encoder(x.repeat_interleave(beams, dim=0))  # !
+                    # ~ return self.encoder(x).repeat_interleave(beams, dim=0)
         """),
         Invalid("""
             class Model(nn.Module):

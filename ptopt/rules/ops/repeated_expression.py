@@ -36,17 +36,6 @@ class RepeatedExpression(Rule):
     ## When this is wrong
     When the submodule holds dropout and two different samples are wanted.
 
-    ## Example
-    ```python
-    loss = x * torch.log(mu + eps) - theta * torch.log(mu + eps)
-    ```
-
-    ## Use instead
-    ```python
-    log_mu = torch.log(mu + eps)
-    loss = x * log_mu - theta * log_mu
-    ```
-
     ## Fix safety
     No fix: the name of the shared value is for the author to choose.
 
@@ -92,7 +81,10 @@ class RepeatedExpression(Rule):
         Invalid("""
             def log_likelihood(x, mu, theta, eps):
                 a = theta * torch.log(theta + mu + eps)
+                # ~ shared = torch.log(theta + mu + eps)
+                # ~ a = theta * shared
                 return a + x * torch.log(theta + mu + eps)  # !
+                # ~ return a + x * shared
         """),
         Invalid("""
             class Decoder(nn.Module):

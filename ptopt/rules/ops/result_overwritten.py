@@ -26,9 +26,6 @@ class ResultOverwritten(Rule):
     ## Why it is slow
     Where the branch is taken, such as with a cache in generation, the first computation was for nothing.
 
-    ## When this is wrong
-    When the branch is hardly ever taken.
-
     ## Example
     ```python
     key = self.key(states)

@@ -27,23 +27,6 @@ class ResultUsedInOneBranch(Rule):
     ## When this is wrong
     When the call has an effect besides its result (a hook, a buffer, the random state).
 
-    ## Example
-    ```python
-    probs = logits.softmax(-1)
-    if self.training:
-        return loss(logits)
-    else:
-        return probs
-    ```
-
-    ## Use instead
-    ```python
-    if self.training:
-        return loss(logits)
-    else:
-        return logits.softmax(-1)
-    ```
-
     ## Fix safety
     No fix: the line moves, and a submodule may have effects of its own.
 
@@ -100,10 +83,12 @@ class ResultUsedInOneBranch(Rule):
         Invalid("""
             def forward(self, logits, target):
                 probs = logits.softmax(-1)  # !
+                # ~
                 if self.training:
                     return self.loss(logits, target)
                 else:
                     return probs
+                    # ~ return logits.softmax(-1)
         """),
         Invalid("""
             def forward(self, x, w):

@@ -45,9 +45,6 @@ class RowLoop(Rule):
     Each row gets kernels of its own, and each `.item()` makes Python wait for the GPU. The same reduction along the last
     dimension of the whole tensor is one kernel, and one `.tolist()` reads all results.
 
-    ## When this is wrong
-    When the rows differ in length, so that they never were one tensor.
-
     ## Example
     ```python
     for row in scores[:length]:

@@ -35,25 +35,6 @@ class RunningSumLoop(Rule):
     Every entry costs a few interpreted instructions, a Python integer, and a conversion. `cumsum` does the same in one
     pass over the array, some fifty times faster; index tables have one entry per document or sample.
 
-    ## When this is wrong
-    When the table has a few entries.
-
-    ## Example
-    ```python
-    pointers, address = [], 0
-    for size in sizes:
-        pointers.append(address)
-        address += size * item_size
-    pointers = np.array(pointers, dtype=np.int64)
-    ```
-
-    ## Use instead
-    ```python
-    pointers = np.zeros(len(sizes), dtype=np.int64)
-    np.cumsum(sizes[:-1], out=pointers[1:])
-    pointers *= item_size
-    ```
-
     ## Fix safety
     None: the list is built and converted in different places.
 
@@ -91,13 +72,20 @@ class RunningSumLoop(Rule):
         """,
     )
     INVALID = (
-        Invalid("""
+        Invalid(
+            """
             pointers, address = [], 0
             for size in sizes:  # !
                 pointers.append(address)
                 address += size * item_size
             pointers = np.array(pointers, dtype=np.int64)
-        """),
+            """,
+            instead="""
+            pointers = np.zeros(len(sizes), dtype=np.int64)
+            np.cumsum(sizes[:-1], out=pointers[1:])
+            pointers *= item_size
+            """,
+        ),
         Invalid("""
             class Writer:
                 def pointers(self, sizes):

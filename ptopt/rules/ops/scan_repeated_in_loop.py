@@ -29,17 +29,6 @@ class ScanRepeatedInLoop(Rule):
     ## When this is wrong
     When the collection is changed in the loop in a way that cannot be seen from here, or holds a few elements.
 
-    ## Example
-    ```python
-    padded = [row + [0] * (max(lengths) - len(row)) for row in rows]
-    ```
-
-    ## Use instead
-    ```python
-    longest = max(lengths)
-    padded = [row + [0] * (longest - len(row)) for row in rows]
-    ```
-
     ## Fix safety
     No fix is offered: the line before the loop may need a name that is free.
 
@@ -80,6 +69,8 @@ class ScanRepeatedInLoop(Rule):
         Invalid("""
             def pad(rows, lengths):
                 return [row + [0] * (max(lengths) - len(row)) for row in rows]  # !
+                # ~ longest = max(lengths)
+                # ~ return [row + [0] * (longest - len(row)) for row in rows]
         """),
         Invalid("""
             def split(samples, held_out):

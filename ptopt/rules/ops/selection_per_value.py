@@ -32,20 +32,6 @@ class SelectionPerValue(Rule):
     Each value costs one pass over all elements, and on a GPU several kernels and often a wait for the size of the selection.
     The time grows with the number of values times the number of elements, where one pass would do.
 
-    ## When this is wrong
-    When there are two or three values only, or what is done with the elements differs from value to value.
-
-    ## Example
-    ```python
-    for c in range(num_classes):
-        counts[c] = (labels == c).sum()
-    ```
-
-    ## Use instead
-    ```python
-    counts = torch.bincount(labels.flatten(), minlength=num_classes)
-    ```
-
     ## Fix safety
     No fix is offered: what takes the place of the loop depends on what it computes.
 
@@ -92,13 +78,19 @@ class SelectionPerValue(Rule):
         """,
     )
     INVALID = (
-        Invalid("""
+        Invalid(
+            """
             def frequencies(labels, num_classes):
                 counts = torch.zeros(num_classes)
                 for c in range(num_classes):  # !
                     counts[c] = (labels == c).sum()
                 return counts
-        """),
+            """,
+            instead="""
+            def frequencies(labels, num_classes):
+                return torch.bincount(labels.flatten(), minlength=num_classes)
+            """,
+        ),
         Invalid("""
             def indices(labels):
                 return {c: [i for i, l in enumerate(labels) if l == c] for c in set(labels)}  # !

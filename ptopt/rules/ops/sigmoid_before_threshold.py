@@ -31,16 +31,6 @@ class SigmoidBeforeThreshold(Rule):
     ## When this is wrong
     When the probabilities are needed elsewhere, or a difference in the last digit matters.
 
-    ## Example
-    ```python
-    masks = logits.sigmoid() > 0.5
-    ```
-
-    ## Use instead
-    ```python
-    masks = logits > 0
-    ```
-
     ## Fix safety
     There is no fix: rounding at the threshold may differ.
 

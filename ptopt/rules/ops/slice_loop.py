@@ -31,9 +31,6 @@ class SliceLoop(Rule):
     Every iteration starts its own small kernels, and Python sets up each of them. The same operations on the whole tensor are
     a few large kernels.
 
-    ## When this is wrong
-    When the dimension is short, or the loop keeps the whole result from having to fit into memory.
-
     ## Example
     ```python
     return torch.stack([F.softmax(x[i], dim=1) for i in range(x.size(0))], 0)

@@ -20,16 +20,6 @@ class SortForTopK(Rule):
     ## When this is wrong
     When `k` is close to the size, or equal entries must keep their order.
 
-    ## Example
-    ```python
-    best = scores.argsort(dim=-1, descending=True)[:, :k]
-    ```
-
-    ## Use instead
-    ```python
-    best = scores.topk(k, dim=-1).indices
-    ```
-
     ## Fix safety
     No fix: `topk` may order equal entries differently, and fails where `k` is larger than the size.
 
@@ -70,6 +60,7 @@ class SortForTopK(Rule):
         Invalid("""
             def best(scores: torch.Tensor, k):
                 return scores.argsort(dim=-1, descending=True)[:, :k]  # !
+                # ~ return scores.topk(k, dim=-1).indices
         """),
         Invalid("""
             def best(scores, k):

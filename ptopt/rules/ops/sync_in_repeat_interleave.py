@@ -37,21 +37,6 @@ class SyncInRepeatInterleave(Rule):
     Without `output_size` the counts are summed on the device and the sum is copied to the host, which waits for all
     work queued before. With it, nothing waits.
 
-    ## When this is wrong
-    When the tensors live on the CPU.
-
-    ## Example
-    ```python
-    peak = peak.repeat_interleave(counts, dim=0)
-    out = (src - peak).exp()
-    ```
-
-    ## Use instead
-    ```python
-    peak = peak.repeat_interleave(counts, dim=0, output_size=src.size(0))
-    out = (src - peak).exp()
-    ```
-
     ## Fix safety
     Unsafe: the two tensors must have the same size along that dimension, and not merely broadcast.
 

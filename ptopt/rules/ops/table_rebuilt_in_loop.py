@@ -27,24 +27,6 @@ class TableRebuiltInLoop(Rule):
     Each call walks over all modules and makes a new dictionary or list with an entry for every parameter, to use one of them. Built
     once before the loop, it serves all iterations: its tensors share memory with the parameters.
 
-    ## When this is wrong
-    When the loop adds or replaces modules or parameters.
-
-    ## Example
-    ```python
-    for name, value in checkpoint.items():
-        if model.state_dict()[name].shape == value.shape:
-            kept[name] = value
-    ```
-
-    ## Use instead
-    ```python
-    own = model.state_dict()
-    for name, value in checkpoint.items():
-        if own[name].shape == value.shape:
-            kept[name] = value
-    ```
-
     ## Fix safety
     None: the name of the new variable is the author's choice.
 
@@ -87,7 +69,10 @@ class TableRebuiltInLoop(Rule):
     INVALID = (
         Invalid("""
             for name, value in checkpoint.items():
+            # ~ own = model.state_dict()
+            # ~ for name, value in checkpoint.items():
                 if model.state_dict()[name].shape == value.shape:  # !
+                # ~ if own[name].shape == value.shape:
                     kept[name] = value
         """),
         Invalid("""

@@ -21,24 +21,6 @@ class TensorGrownAcrossCalls(Rule):
     Each call allocates a new tensor and copies all that was collected so far, so the copying grows with the square of the
     number of calls. A list that is concatenated where it is read copies each element once.
 
-    ## When this is wrong
-    When every call is followed by a read of the whole tensor, as in a key-value cache.
-
-    ## Example
-    ```python
-    def update(self, preds):
-        self.preds = torch.cat([self.preds, preds])
-    ```
-
-    ## Use instead
-    ```python
-    def update(self, preds):
-        self.preds.append(preds)
-
-    def compute(self):
-        preds = torch.cat(self.preds)
-    ```
-
     ## Fix safety
     None: the start value and every reader change, too.
 
@@ -83,9 +65,14 @@ class TensorGrownAcrossCalls(Rule):
             class F1(Metric):
                 def reset(self):
                     self.preds = torch.tensor([])
+                    # ~ self.preds = []
 
                 def update(self, preds):
                     self.preds = torch.cat([self.preds, preds])  # !
+                # ~     self.preds.append(preds)
+                # ~
+                # ~ def compute(self):
+                # ~     return torch.cat(self.preds)
         """),
         Invalid("""
             class Collect(Callback):

@@ -18,19 +18,6 @@ class WeightRowsByIndex(Rule):
     The backward pass of such an index is `index_put_` with accumulation, which sorts the indices to add up equal ones.
     The backward pass of `index_select` adds the rows directly.
 
-    ## When this is wrong
-    When the index is a mask, or no gradient is wanted.
-
-    ## Example
-    ```python
-    w = self.weight[edge_type]
-    ```
-
-    ## Use instead
-    ```python
-    w = self.weight.index_select(0, edge_type)
-    ```
-
     ## Fix safety
     No fix: `index_select` wants a vector of indices.
 
@@ -84,6 +71,7 @@ class WeightRowsByIndex(Rule):
 
                 def forward(self, ids: torch.Tensor):
                     return self.weight[ids]  # !
+                    # ~ return self.weight.index_select(0, ids)
         """),
         Invalid("""
             class Net(nn.Module):

@@ -42,9 +42,6 @@ class AccumulationSyncsEveryMicroBatch(Rule):
     DDP averages all gradients during each backward pass. Of k micro-batches only the last needs it, so k - 1 of k
     transfers of the whole model's gradients are wasted.
 
-    ## When this is wrong
-    When the job runs in a single process, or when memory does not allow unreduced gradients.
-
     ## Example
     ```python
     model = DistributedDataParallel(model)

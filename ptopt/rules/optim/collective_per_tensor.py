@@ -38,21 +38,6 @@ class CollectivePerTensor(Rule):
     Each collective waits for every process and pays its latency, however small the tensor is. One call on tensors that are
     put together pays it once.
 
-    ## When this is wrong
-    When the tensors are large, or the loop runs once at the start.
-
-    ## Example
-    ```python
-    for p in model.parameters():
-        dist.all_reduce(p.grad)
-    ```
-
-    ## Use instead
-    ```python
-    flat = torch.cat([p.grad.flatten() for p in model.parameters()])
-    dist.all_reduce(flat)
-    ```
-
     ## Fix safety
     None: the parts have to be put together and taken apart again.
 
@@ -104,7 +89,10 @@ class CollectivePerTensor(Rule):
             import torch.distributed as dist
 
             for p in model.parameters():
+            # ~ flat = torch.cat([p.grad.flatten() for p in model.parameters()])
+            # ~ dist.all_reduce(flat)
                 dist.all_reduce(p.grad)  # !
+                # ~
         """),
         Invalid("""
             import torch.distributed as dist

@@ -29,21 +29,6 @@ class DataParallel(Rule):
     fights over the interpreter lock during the forward pass and gathers outputs on the first GPU.
     `DistributedDataParallel` has one process per GPU and exchanges gradients only, behind the backward pass.
 
-    ## When this is wrong
-    When the script must run in one process, or on one GPU only.
-
-    ## Example
-    ```python
-    model = nn.DataParallel(model).cuda()
-    ```
-
-    ## Use instead
-    ```python
-    torch.distributed.init_process_group("nccl")  # start the script with torchrun
-    rank = int(os.environ["LOCAL_RANK"])
-    model = nn.parallel.DistributedDataParallel(model.to(rank), device_ids=[rank])
-    ```
-
     ## Fix safety
     There is no fix: the script has to be started with torchrun, and the loader needs a `DistributedSampler`.
 
@@ -77,6 +62,9 @@ class DataParallel(Rule):
     INVALID = (
         Invalid("""
             model = nn.DataParallel(model).cuda()  # !
+            # ~ torch.distributed.init_process_group("nccl")  # start the script with torchrun
+            # ~ rank = int(os.environ["LOCAL_RANK"])
+            # ~ model = nn.parallel.DistributedDataParallel(model.to(rank), device_ids=[rank])
             for x, y in loader:
                 criterion(model(x), y).backward()
                 optimizer.step()

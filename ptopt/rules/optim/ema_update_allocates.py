@@ -28,21 +28,6 @@ class EmaUpdateAllocates(Rule):
     Each parameter costs two temporary tensors and a third for the sum, and three or four kernel launches, on every
     step. In place it is two launches and no allocation.
 
-    ## When this is wrong
-    When somebody still holds the old tensor, which stays as it was only if a new one takes its place.
-
-    ## Example
-    ```python
-    for p, q in zip(teacher.parameters(), student.parameters()):
-        p.data = p.data * m + q.data * (1 - m)
-    ```
-
-    ## Use instead
-    ```python
-    for p, q in zip(teacher.parameters(), student.parameters()):
-        p.data.mul_(m).add_(q.data, alpha=1 - m)
-    ```
-
     ## Fix safety
     Unsafe: the old tensor is overwritten, and the factors must be Python numbers. There is no fix for loops over a
     state dict, whose integer entries (counters) cannot be scaled in place.

@@ -30,9 +30,6 @@ class FindUnusedParameters(Rule):
     After every forward pass the autograd graph is walked on the CPU to find parameters that take no part in it. When
     all of them do, the walk is wasted.
 
-    ## When this is wrong
-    When some parameters really get no gradient on some steps: then the switch is needed.
-
     ## Example
     ```python
     model = DistributedDataParallel(model, find_unused_parameters=True)

@@ -47,16 +47,6 @@ class FusedOrForeachDisabled(Rule):
     When memory is so tight that the temporary tensors of the multi-tensor update do not fit (files that shard the
     model are left alone), or when the file works around a bug of that implementation.
 
-    ## Example
-    ```python
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, foreach=False)
-    ```
-
-    ## Use instead
-    ```python
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-    ```
-
     ## Fix safety
     Unsafe: the multi-tensor update needs temporary memory of about the size of the parameters.
 

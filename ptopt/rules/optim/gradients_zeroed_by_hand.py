@@ -16,22 +16,6 @@ class GradientsZeroedByHand(Rule):
     One kernel per parameter writes zeros, the gradients stay in memory during the forward pass, and the backward
     pass reads them to add to them. With `p.grad = None` the memory is released and the backward pass stores its result.
 
-    ## When this is wrong
-    When something reads the zeros: a hook, a captured CUDA graph, an optimizer that must still apply momentum.
-
-    ## Example
-    ```python
-    for p in model.parameters():
-        if p.grad is not None:
-            p.grad.zero_()
-    ```
-
-    ## Use instead
-    ```python
-    for p in model.parameters():
-        p.grad = None
-    ```
-
     ## Fix safety
     Unsafe: optimizers skip a parameter whose gradient is None.
 

@@ -35,20 +35,6 @@ class KernelPerParameter(Rule):
     A model has hundreds of parameters, most of them small, so launches and Python dominate. The `torch._foreach_*` functions
     do the same to a whole list in a few kernels.
 
-    ## When this is wrong
-    When the loop runs once, or the tensors differ in device or type and so are not fused.
-
-    ## Example
-    ```python
-    for p_ema, p in zip(ema.parameters(), model.parameters()):
-        p_ema.lerp_(p, 1 - decay)
-    ```
-
-    ## Use instead
-    ```python
-    torch._foreach_lerp_(list(ema.parameters()), list(model.parameters()), 1 - decay)
-    ```
-
     ## Fix safety
     None: the lists are best built once, outside of the step.
 
@@ -84,7 +70,9 @@ class KernelPerParameter(Rule):
     INVALID = (
         Invalid("""
             for p_ema, p in zip(ema.parameters(), model.parameters()):  # !
+            # ~ torch._foreach_lerp_(list(ema.parameters()), list(model.parameters()), 1 - decay)
                 p_ema.lerp_(p, 1 - decay)
+                # ~
         """),
         Invalid("""
             def update_ema(ema_model, model, decay):

@@ -45,24 +45,6 @@ class MetricReducedEveryStep(Rule):
     The call makes each process wait for the slowest, and the host for the device, in every step. Sums kept on the device can be
     reduced once, when they are reported.
 
-    ## When this is wrong
-    When the value of every step decides something on all processes, such as a stop on NaN.
-
-    ## Example
-    ```python
-    loss.backward()
-    dist.all_reduce(loss)
-    meter.update(loss.item() / world_size)
-    ```
-
-    ## Use instead
-    ```python
-    loss.backward()
-    running += loss.detach()
-    if step % log_every == 0:
-        dist.all_reduce(running)
-    ```
-
     ## Fix safety
     None: the place where the sum is reported changes, too.
 
@@ -107,11 +89,16 @@ class MetricReducedEveryStep(Rule):
             import torch.distributed as dist
 
             for batch in loader:
+            # ~ for step, batch in enumerate(loader):
                 loss = model(batch)
                 loss.backward()
                 optimizer.step()
                 dist.all_reduce(loss)  # !
+                # ~ running += loss.detach()
+                # ~ if step % log_every == 0:
+                # ~     dist.all_reduce(running)
                 meter.update(loss.item())
+                # ~
         """),
         Invalid("""
             for batch in loader:

@@ -18,9 +18,6 @@ class MetricSyncedEveryStep(Rule):
     Each such call is a collective of its own, on one number, that all processes wait for on every step. Values that
     are only averaged over the epoch need one at its end.
 
-    ## When this is wrong
-    When the value is logged once an epoch, or the job runs on one device.
-
     ## Example
     ```python
     self.log("train_loss", loss, sync_dist=True)

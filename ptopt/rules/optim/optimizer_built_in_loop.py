@@ -29,23 +29,6 @@ class OptimizerBuiltInLoop(Rule):
     ## When this is wrong
     When each iteration trains another set of parameters (meta-learning, one fit per image).
 
-    ## Example
-    ```python
-    for x, y in loader:
-        optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-        F.mse_loss(model(x), y).backward()
-        optimizer.step()
-    ```
-
-    ## Use instead
-    ```python
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-    for x, y in loader:
-        optimizer.zero_grad()
-        F.mse_loss(model(x), y).backward()
-        optimizer.step()
-    ```
-
     ## Fix safety
     There is no fix: with one optimizer the momentum lives on, which changes the training.
 
@@ -95,7 +78,10 @@ class OptimizerBuiltInLoop(Rule):
         Invalid("""
             model.cuda()
             for x, y in loader:
+            # ~ optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+            # ~ for x, y in loader:
                 optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)  # !
+                # ~ optimizer.zero_grad()
                 F.mse_loss(model(x.cuda()), y.cuda()).backward()
                 optimizer.step()
         """),

@@ -54,18 +54,6 @@ class OptimizerNotFused(Rule):
     is a negligible part of the step. Where code of the repository clips in this way nothing is reported; as a
     configuration can, too, there is no fix for a `LightningModule`.
 
-    ## Example
-    ```python
-    model.to("cuda")
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
-    ```
-
-    ## Use instead
-    ```python
-    model.to("cuda")
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
-    ```
-
     ## Fix safety
     Unsafe: the fused kernel rounds differently in the last bits, and wants dense floating-point parameters.
 

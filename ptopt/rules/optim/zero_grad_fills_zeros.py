@@ -35,19 +35,6 @@ class ZeroGradFillsZeros(Rule):
     Before torch 2.0 the default keeps every gradient in memory through the forward pass, writes zeros over it and
     lets the backward pass add to the zeros. `set_to_none=True` releases it.
 
-    ## When this is wrong
-    When something reads `p.grad` between the steps, or the installed torch is older than 1.7.
-
-    ## Example
-    ```python
-    optimizer.zero_grad()
-    ```
-
-    ## Use instead
-    ```python
-    optimizer.zero_grad(set_to_none=True)
-    ```
-
     ## Fix safety
     Unsafe: optimizers skip a parameter whose gradient is None; the argument exists since torch 1.7.
 

@@ -35,20 +35,6 @@ class ZeroGradKeepsTensors(Rule):
     The gradients of all parameters stay in memory during the forward pass, one kernel per step writes zeros over
     them, and the backward pass adds to these zeros where it could have stored its result. The default releases them.
 
-    ## When this is wrong
-    When something reads `p.grad` between the steps, or when a parameter without a gradient must still be moved by
-    momentum or weight decay.
-
-    ## Example
-    ```python
-    optimizer.zero_grad(set_to_none=False)
-    ```
-
-    ## Use instead
-    ```python
-    optimizer.zero_grad()
-    ```
-
     ## Fix safety
     Unsafe: optimizers skip a parameter whose gradient is None, but apply momentum and decay to one whose gradient is
     zero.

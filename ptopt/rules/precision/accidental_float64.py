@@ -52,19 +52,6 @@ class AccidentalFloat64(Rule):
     NumPy computes in float64, and a float64 tensor turns every float32 tensor it meets into float64. GPUs do float64
     arithmetic 2 to 64 times slower than float32, and the tensors are twice as large.
 
-    ## When this is wrong
-    When the extra digits are wanted.
-
-    ## Example
-    ```python
-    noise = torch.from_numpy(np.random.randn(*x.shape)).to(device)
-    ```
-
-    ## Use instead
-    ```python
-    noise = torch.from_numpy(np.random.randn(*x.shape)).float().to(device)
-    ```
-
     ## Fix safety
     Unsafe: the values are rounded to float32.
 

@@ -36,22 +36,6 @@ class AutocastAroundBackward(Rule):
     ## When this is wrong
     When the backward pass recomputes parts of the forward pass by hand and needs autocast there.
 
-    ## Example
-    ```python
-    with torch.autocast("cuda", dtype=torch.bfloat16):
-        loss = criterion(model(x), y)
-        loss.backward()
-        optimizer.step()
-    ```
-
-    ## Use instead
-    ```python
-    with torch.autocast("cuda", dtype=torch.bfloat16):
-        loss = criterion(model(x), y)
-    loss.backward()
-    optimizer.step()
-    ```
-
     ## Fix safety
     Unsafe: the fix moves the last statements out of the region; it assumes that none of them needs autocast.
 

@@ -42,26 +42,6 @@ class ClippedWhileScaled(Rule):
     then divides the bound by the scale, too. Plain gradient descent hardly moves; with optimizers that divide by the size
     of the gradients, the clipping limits nothing. No error tells.
 
-    ## When this is wrong
-    When the bound is multiplied by the scale, or the scaler is off wherever gradients are clipped.
-
-    ## Example
-    ```python
-    scaler.scale(loss).backward()
-    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-    scaler.step(optimizer)
-    scaler.update()
-    ```
-
-    ## Use instead
-    ```python
-    scaler.scale(loss).backward()
-    scaler.unscale_(optimizer)
-    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-    scaler.step(optimizer)
-    scaler.update()
-    ```
-
     ## Fix safety
     Unsafe: training takes larger steps than before, as its bound says.
 
@@ -171,7 +151,7 @@ class ClippedWhileScaled(Rule):
                     self.scaler.scale(loss).backward()
                     if self.max_norm is not None:
                     # + if self.max_norm is not None:
-                        # + self.scaler.unscale_(self.optimizer)
+                    # +     self.scaler.unscale_(self.optimizer)
                         nn.utils.clip_grad_norm_(self.model.parameters(), self.max_norm)  # !
                     self.scaler.step(self.optimizer)
                     self.scaler.update()
@@ -187,7 +167,7 @@ class ClippedWhileScaled(Rule):
                         loss.backward()
                         # + loss.backward()
                     # + if scaler is not None:
-                        # + scaler.unscale_(optimizer)
+                    # +     scaler.unscale_(optimizer)
                     torch.nn.utils.clip_grad_norm_(model.parameters(), 5.0)  # !
                     if scaler is not None:
                         scaler.step(optimizer)
@@ -215,7 +195,7 @@ class ClippedWhileScaled(Rule):
 
                 def update_step(self, optimizer, scaler):
                 # + def update_step(self, optimizer, scaler):
-                    # + scaler.unscale_(optimizer)
+                # +     scaler.unscale_(optimizer)
                     nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)  # !
                     scaler.step(optimizer)
                     scaler.update()

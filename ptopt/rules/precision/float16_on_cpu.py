@@ -38,16 +38,6 @@ class Float16OnCpu(Rule):
     On CPUs with native float16 arithmetic (recent ARM, or x86 with AVX512-FP16), or when the model is converted on
     the CPU and runs elsewhere.
 
-    ## Example
-    ```python
-    pipe = pipeline("text-generation", model=name, torch_dtype=torch.float16, device="cpu")
-    ```
-
-    ## Use instead
-    ```python
-    pipe = pipeline("text-generation", model=name, torch_dtype=torch.bfloat16, device="cpu")
-    ```
-
     ## Fix safety
     Unsafe: bfloat16 keeps fewer digits than float16, so outputs differ slightly.
 

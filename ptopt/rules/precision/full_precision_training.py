@@ -45,23 +45,6 @@ class FullPrecisionTraining(Rule):
     When another file sets the precision, when the network is too small to be bound by its arithmetic, when the GPU
     is older than Ampere (float16 with a `GradScaler` is the choice there), or when the numerics need float32.
 
-    ## Example
-    ```python
-    for x, y in loader:
-        loss = criterion(model(x.cuda()), y.cuda())
-        loss.backward()
-        optimizer.step()
-    ```
-
-    ## Use instead
-    ```python
-    for x, y in loader:
-        with torch.autocast("cuda", dtype=torch.bfloat16):
-            loss = criterion(model(x.cuda()), y.cuda())
-        loss.backward()
-        optimizer.step()
-    ```
-
     ## Fix safety
     There is no fix: mixed precision changes the numbers, and wants a look at the losses.
 
@@ -129,6 +112,8 @@ class FullPrecisionTraining(Rule):
         Invalid("""
             for x, y in loader:
                 loss = criterion(model(x.cuda()), y.cuda())
+                # ~ with torch.autocast("cuda", dtype=torch.bfloat16):
+                # ~     loss = criterion(model(x.cuda()), y.cuda())
                 loss.backward()  # !
                 optimizer.step()
         """),

@@ -43,20 +43,6 @@ class ScalerWithBfloat16(Rule):
     ## When this is wrong
     When the model itself holds float16 parameters, or another file runs it in float16.
 
-    ## Example
-    ```python
-    scaler = torch.amp.GradScaler("cuda")
-    with torch.autocast("cuda", dtype=torch.bfloat16):
-        loss = model(x)
-    ```
-
-    ## Use instead
-    ```python
-    scaler = torch.amp.GradScaler("cuda", enabled=False)
-    with torch.autocast("cuda", dtype=torch.bfloat16):
-        loss = model(x)
-    ```
-
     ## Fix safety
     Unsafe: steps that the scaler skipped (its first ones, with too large a scale) are then taken.
 

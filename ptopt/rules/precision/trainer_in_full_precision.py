@@ -35,16 +35,6 @@ class TrainerInFullPrecision(Rule):
     When the model was loaded in a reduced precision, the GPU has no bfloat16 (use `fp16`), the job runs on a CPU, or
     the numerics need float32.
 
-    ## Example
-    ```python
-    args = TrainingArguments("out", num_train_epochs=3)
-    ```
-
-    ## Use instead
-    ```python
-    args = TrainingArguments("out", num_train_epochs=3, bf16=True)
-    ```
-
     ## Fix safety
     There is no fix: mixed precision changes the numbers, and wants a look at the losses.
 
@@ -90,6 +80,7 @@ class TrainerInFullPrecision(Rule):
             from transformers import TrainingArguments
 
             args = TrainingArguments("out", num_train_epochs=3)  # !
+            # ~ args = TrainingArguments("out", num_train_epochs=3, bf16=True)
         """),
         Invalid("""
             trainer = pl.Trainer(accelerator="gpu", max_epochs=3)  # !

@@ -29,9 +29,6 @@ class BranchOnTensor(Rule):
     Python has to know the value to choose the branch, so it waits for every queued kernel: one synchronisation per
     step, and a graph break under `torch.compile`.
 
-    ## When this is wrong
-    When the branch decides about work that costs more than the wait, or training runs on the CPU.
-
     ## Example
     ```python
     for x, y in loader:

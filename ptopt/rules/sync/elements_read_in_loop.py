@@ -21,21 +21,6 @@ class ElementsReadInLoop(Rule):
     Each element is a tensor of its own on the device. Comparing it, or indexing with it, makes Python wait for the
     device once per element, where one copy of the whole tensor would do.
 
-    ## When this is wrong
-    When the tensor lies on the CPU and is short.
-
-    ## Example
-    ```python
-    for ranking in scores.argsort(1):
-        names.append([candidates[i] for i in ranking if i < limit])
-    ```
-
-    ## Use instead
-    ```python
-    for ranking in scores.argsort(1).tolist():
-        names.append([candidates[i] for i in ranking if i < limit])
-    ```
-
     ## Fix safety
     No fix: what else is done with the elements has to work on numbers.
 

@@ -43,9 +43,6 @@ class InferenceBlocksEventLoop(Rule):
     upload, sends no part of a response and answers no health check; requests wait for each other though the GPU
     could batch them or copies could overlap.
 
-    ## When this is wrong
-    When the server handles one request at a time anyway, and no health check or other request has to be answered meanwhile.
-
     ## Example
     ```python
     @app.post("/transcribe")

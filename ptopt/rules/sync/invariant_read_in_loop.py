@@ -28,9 +28,6 @@ class InvariantReadInLoop(Rule):
     Each read waits for all the kernels that the previous iteration queued, so that the CPU never runs ahead. The
     values are known before the loop starts: one read there serves all iterations.
 
-    ## When this is wrong
-    When the tensor is changed in place by something that the loop calls, or lives on the CPU.
-
     ## Example
     ```python
     for t in timesteps:

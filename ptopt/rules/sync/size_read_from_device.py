@@ -40,24 +40,6 @@ class SizeReadFromDevice(Rule):
     Python must know the size of the result to allocate it, so it waits until every queued kernel is done and reads one
     number back. Until the next kernel is queued, the GPU idles. Under `torch.compile` the graph breaks as well.
 
-    ## When this is wrong
-    When the selection saves far more work than the wait costs, or the code runs on the CPU.
-
-    ## Example
-    ```python
-    def forward(self, pred, target):
-        valid = target != self.ignore
-        return (pred[valid] - target[valid]).abs().mean()
-    ```
-
-    ## Use instead
-    ```python
-    def forward(self, pred, target):
-        valid = target != self.ignore
-        error = torch.where(valid, (pred - target).abs(), 0.0)
-        return error.sum() / valid.sum()
-    ```
-
     ## Fix safety
     No fix: which form keeps the meaning depends on what follows.
 
@@ -98,6 +80,8 @@ class SizeReadFromDevice(Rule):
                 def forward(self, pred, target):
                     valid = target.detach() > 0
                     return F.l1_loss(pred[valid], target[valid])  # !
+                    # ~ error = torch.where(valid, (pred - target).abs(), 0.0)
+                    # ~ return error.sum() / valid.sum()
         """),
         Invalid("""
             class Loss(nn.Module):

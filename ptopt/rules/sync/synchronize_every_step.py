@@ -44,24 +44,6 @@ class SynchronizeEveryStep(Rule):
     next step is prepared. Results need no such wait: reading a value waits by itself, and DDP exchanges gradients in
     step anyway.
 
-    ## When this is wrong
-    When the step is timed, or memory is shared with another stream, thread or process.
-
-    ## Example
-    ```python
-    for batch in loader:
-        model(batch).loss.backward()
-        optimizer.step()
-        torch.cuda.synchronize()
-    ```
-
-    ## Use instead
-    ```python
-    for batch in loader:
-        model(batch).loss.backward()
-        optimizer.step()
-    ```
-
     ## Fix safety
     Unsafe: code that shares memory with another stream or process may rely on the wait.
 

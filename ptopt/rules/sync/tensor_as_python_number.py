@@ -39,9 +39,6 @@ class TensorAsPythonNumber(Rule):
     No `.item()` is written, but Python asks the tensor for its value all the same: it waits until every queued kernel is
     done. The GPU idles until the next one is queued.
 
-    ## When this is wrong
-    When the tensor lies on the CPU, or the number has to be known in any case.
-
     ## Example
     ```python
     def make_mask(lengths, size=0):

@@ -36,27 +36,6 @@ class TensorAskedFirst(Rule):
     Python evaluates a condition from left to right, and has to wait for the GPU to know whether the tensor holds. With the
     flag first it waits only where the flag does not decide.
 
-    ## When this is wrong
-    When the flag nearly always leaves the decision to the tensor, or training runs on the CPU.
-
-    ## Example
-    ```python
-    def forward(self, scores, labels):
-        loss = F.cross_entropy(scores, labels)
-        if torch.isnan(loss) and self.strict:
-            raise ValueError("loss is nan")
-        return loss
-    ```
-
-    ## Use instead
-    ```python
-    def forward(self, scores, labels):
-        loss = F.cross_entropy(scores, labels)
-        if self.strict and torch.isnan(loss):
-            raise ValueError("loss is nan")
-        return loss
-    ```
-
     ## Fix safety
     Safe: the flag is a name or an attribute that does not depend on the tensor, so both orders give the same.
 

@@ -21,23 +21,6 @@ class TensorFormatted(Rule):
     To format a tensor, Python waits for every queued kernel and copies the values to the host, for a text that is thrown
     away in most calls.
 
-    ## When this is wrong
-    When the text is needed each time, or the tensor lies on the CPU.
-
-    ## Example
-    ```python
-    def project(x: torch.Tensor):
-        check(x.dim() == 3, f"unexpected input: {x}")
-        return x @ weight
-    ```
-
-    ## Use instead
-    ```python
-    def project(x: torch.Tensor):
-        check(x.dim() == 3, f"unexpected input of shape {x.shape}")
-        return x @ weight
-    ```
-
     ## Fix safety
     No fix: what the text should say is for the author to decide.
 
@@ -74,6 +57,7 @@ class TensorFormatted(Rule):
         Invalid("""
             def project(x: torch.Tensor):
                 check(x.dim() == 3, f"unexpected input: {x}")  # !
+                # ~ check(x.dim() == 3, f"unexpected input of shape {x.shape}")
                 return x * 2
         """),
         Invalid("""

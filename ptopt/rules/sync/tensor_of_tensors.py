@@ -27,19 +27,6 @@ class TensorOfTensors(Rule):
     `torch.tensor` reads numbers on the host: it asks each element for its value, which waits for the device each time, and the
     result is sent back. `torch.stack` joins them where they are.
 
-    ## When this is wrong
-    When the elements live on the CPU, and are few.
-
-    ## Example
-    ```python
-    limits = torch.tensor([x.min(), x.max()], device=x.device)
-    ```
-
-    ## Use instead
-    ```python
-    limits = torch.stack([x.min(), x.max()])
-    ```
-
     ## Fix safety
     Unsafe: the elements must have one type; gradients, which `torch.tensor` cuts off, go through `torch.stack`.
 
@@ -84,6 +71,7 @@ class TensorOfTensors(Rule):
             class Net(nn.Module):
                 def forward(self, x: torch.Tensor):
                     limits = torch.tensor([x.min(), x.max()])  # !
+                    # ~ limits = torch.stack([x.min(), x.max()])
                     return self.layer(x, limits.to(x.device))
         """),
         Invalid("""

@@ -35,18 +35,6 @@ class BatchMoverBlocks(Rule):
     ## When this is wrong
     When no caller's batches are in pinned memory (`pin_memory=True`): then the copies wait in any case.
 
-    ## Example
-    ```python
-    def to_device(batch, device):
-        return {key: value.to(device) for key, value in batch.items()}
-    ```
-
-    ## Use instead
-    ```python
-    def to_device(batch, device):
-        return {key: value.to(device, non_blocking=True) for key, value in batch.items()}
-    ```
-
     ## Fix safety
     Unsafe only where the CPU tensor is changed after the copy was queued. Kernels wait for the copy by themselves.
 

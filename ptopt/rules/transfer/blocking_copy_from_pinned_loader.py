@@ -30,23 +30,6 @@ class BlockingCopyFromPinnedLoader(Rule):
     Pinned memory makes copies that run beside Python and beside kernels possible. Without `non_blocking=True` Python
     still waits for each copy, and nothing runs beside it.
 
-    ## When this is wrong
-    When the step is so long that a copy of a few milliseconds is lost in it.
-
-    ## Example
-    ```python
-    loader = DataLoader(dataset, batch_size=256, num_workers=8, pin_memory=True)
-    for images, labels in loader:
-        loss = criterion(model(images.to(device)), labels.to(device))
-    ```
-
-    ## Use instead
-    ```python
-    loader = DataLoader(dataset, batch_size=256, num_workers=8, pin_memory=True)
-    for images, labels in loader:
-        loss = criterion(model(images.to(device, non_blocking=True)), labels.to(device, non_blocking=True))
-    ```
-
     ## Fix safety
     Unsafe only where the CPU tensor is changed after the copy was queued. Kernels wait for the copy by themselves.
 

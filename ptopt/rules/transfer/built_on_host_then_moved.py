@@ -26,22 +26,6 @@ class BuiltOnHostThenMoved(Rule):
     When the tensor is filled element by element in Python, which the CPU does faster, the code runs on the CPU, or random
     numbers have to be the same on each kind of device: the CPU and the GPU draw from different random streams.
 
-    ## Example
-    ```python
-    def __call__(self, coords):
-        d = torch.linspace(-1, 1, 9)
-        delta = torch.stack(torch.meshgrid(d, d, indexing="ij"), dim=-1).to(coords.device)
-        return coords + delta
-    ```
-
-    ## Use instead
-    ```python
-    def __call__(self, coords):
-        d = torch.linspace(-1, 1, 9, device=coords.device)
-        delta = torch.stack(torch.meshgrid(d, d, indexing="ij"), dim=-1)
-        return coords + delta
-    ```
-
     ## Fix safety
     No fix: the change touches several lines.
 
@@ -95,10 +79,13 @@ class BuiltOnHostThenMoved(Rule):
         Invalid("""
             def encode(x, channels):
                 table = torch.zeros(x.size(1), channels)
+                # ~ table = torch.zeros(x.size(1), channels, device=x.device)
                 place = torch.arange(x.size(1)).unsqueeze(1)
+                # ~ place = torch.arange(x.size(1), device=x.device).unsqueeze(1)
                 table[:, 0::2] = torch.sin(place)
                 table[:, 1::2] = torch.cos(place)
                 return x + table.to(x.device)  # !
+                # ~ return x + table
         """),
         Invalid("""
             class Corr:

@@ -44,20 +44,6 @@ class ConstantRebuiltEveryStep(Rule):
     When the code runs on the CPU only, or under `torch.compile` or a CUDA graph, where the constant becomes part of
     the graph.
 
-    ## Example
-    ```python
-    for t in timesteps:
-        guidance = torch.tensor([guidance_scale], device=device)
-        noise = model(latents, t, guidance)
-    ```
-
-    ## Use instead
-    ```python
-    guidance = torch.tensor([guidance_scale], device=device)
-    for t in timesteps:
-        noise = model(latents, t, guidance)
-    ```
-
     ## Fix safety
     Safe for a number written out: `torch.full` gives the same tensor without a copy. Unsafe for a variable, which
     may be a NumPy scalar with a data type of its own. Moving the line out of the loop is left to the author.

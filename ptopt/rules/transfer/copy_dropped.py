@@ -57,20 +57,6 @@ class CopyDropped(Rule):
     ## When this is wrong
     When it is no tensor but an object of a class whose method works in place.
 
-    ## Example
-    ```python
-    for image, label in loader:
-        image = image.float()
-        label.to(device)
-    ```
-
-    ## Use instead
-    ```python
-    for image, label in loader:
-        image = image.float()
-        label = label.to(device)
-    ```
-
     ## Fix safety
     Unsafe: code that follows gets the copy, of another device or type, for the first time.
 

@@ -44,20 +44,6 @@ class FactoryThenMove(Rule):
     When the code always runs on the CPU, or when a random tensor has to be the same on each kind of device: the CPU
     and the GPU draw from different random streams.
 
-    ## Example
-    ```python
-    def forward(self, x):
-        position = torch.arange(x.size(1)).to(x.device)
-        return x + self.embedding(position)
-    ```
-
-    ## Use instead
-    ```python
-    def forward(self, x):
-        position = torch.arange(x.size(1), device=x.device)
-        return x + self.embedding(position)
-    ```
-
     ## Fix safety
     Safe for constants and whole-number ranges: the values are the same. Unsafe for random tensors (another random
     stream) and for ranges of floating-point numbers (the last bit may differ).

@@ -20,22 +20,6 @@ class HostIndex(Rule):
     ## Why it is slow
     The index is filled on the CPU and copied to the device on each call, from pageable memory: Python waits for the copy.
 
-    ## When this is wrong
-    When the indexed tensor lies on the CPU.
-
-    ## Example
-    ```python
-    def forward(self, logits, labels):
-        return -logits.log_softmax(1)[torch.arange(len(labels)), labels].mean()
-    ```
-
-    ## Use instead
-    ```python
-    def forward(self, logits, labels):
-        rows = torch.arange(len(labels), device=logits.device)
-        return -logits.log_softmax(1)[rows, labels].mean()
-    ```
-
     ## Fix safety
     Safe: the index has the same values, on the device of what it indexes.
 

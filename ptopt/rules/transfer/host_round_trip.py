@@ -26,22 +26,6 @@ class HostRoundTrip(Rule):
     The copy to the host waits for every queued kernel, the CPU does the work while the device idles, and the copy back
     makes Python wait once more.
 
-    ## When this is wrong
-    When the work has no version for the device, or is so small and serial that the CPU wins.
-
-    ## Example
-    ```python
-    def forward(self, wavs):
-        out = [(w - w.mean()) / w.std() for w in (wav.cpu().numpy() for wav in wavs)]
-        return [torch.from_numpy(w).to(wavs[0].device) for w in out]
-    ```
-
-    ## Use instead
-    ```python
-    def forward(self, wavs):
-        return [(w - w.mean()) / w.std(unbiased=False) for w in wavs]
-    ```
-
     ## Fix safety
     No fix: each step has to be replaced by its counterpart in torch.
 
@@ -108,7 +92,9 @@ class HostRoundTrip(Rule):
         Invalid("""
             def resample(x: torch.Tensor):
                 out = librosa.resample(x.detach().cpu().numpy(), orig_sr=44100, target_sr=16000)
+                # ~
                 return torch.from_numpy(out).to(x.device)  # !
+                # ~ return torchaudio.functional.resample(x, 44100, 16000)
         """),
         Invalid("""
             class Whiten(nn.Module):

@@ -34,19 +34,6 @@ class LegacyTensorType(Rule):
     `torch.FloatTensor` names a *CPU* tensor type. The cast copies the tensor to the host and waits for it; the
     result is then copied back.
 
-    ## When this is wrong
-    When the tensor is meant to end on the CPU.
-
-    ## Example
-    ```python
-    mask = (scores > 0).type(torch.FloatTensor).to(device)
-    ```
-
-    ## Use instead
-    ```python
-    mask = (scores > 0).to(torch.float32)
-    ```
-
     ## Fix safety
     Unsafe: the tensor stays on its device.
 

@@ -19,23 +19,6 @@ class PythonDataSent(Rule):
     The numbers are packed into pageable host memory and copied, and Python waits for the copy, although all that was
     queued before has to run first.
 
-    ## When this is wrong
-    When the data exist on the host only and are needed at once, or the code runs on the CPU.
-
-    ## Example
-    ```python
-    def forward(self, x):
-        n = torch.tensor(x.shape[1], device=x.device)
-        return x.sum(1) / n
-    ```
-
-    ## Use instead
-    ```python
-    def forward(self, x):
-        n = torch.full((), x.shape[1], device=x.device)  # filled by a kernel: no copy, no wait
-        return x.sum(1) / n
-    ```
-
     ## Fix safety
     Unsafe: `torch.full` gives the same tensor for a Python number, not for a NumPy one.
 

@@ -34,28 +34,6 @@ class TableCopiedEveryCall(Rule):
     ## When this is wrong
     When the table is kept on the CPU on purpose, or when one object serves inputs on several devices.
 
-    ## Example
-    ```python
-    class Scheduler:
-        def __init__(self, betas):
-            self.alphas = torch.cumprod(1.0 - torch.tensor(betas), dim=0)
-
-        def add_noise(self, x, noise, t):
-            alphas = self.alphas.to(x.device)
-            return alphas[t] * x + (1 - alphas[t]) * noise
-    ```
-
-    ## Use instead
-    ```python
-    class Scheduler:
-        def __init__(self, betas):
-            self.alphas = torch.cumprod(1.0 - torch.tensor(betas), dim=0)
-
-        def add_noise(self, x, noise, t):
-            self.alphas = self.alphas.to(x.device)
-            return self.alphas[t] * x + (1 - self.alphas[t]) * noise
-    ```
-
     ## Fix safety
     Unsafe: the attribute stays on the device. In a module, a buffer (`register_buffer`) is the better place for it.
 

@@ -35,18 +35,6 @@ class TensorFromPythonThenMove(Rule):
     ## When this is wrong
     When the code only runs on the CPU, or when the CPU tensor is wanted for itself.
 
-    ## Example
-    ```python
-    for images, weights in loader:
-        loss = criterion(model(images), torch.as_tensor(weights).to(device))
-    ```
-
-    ## Use instead
-    ```python
-    for images, weights in loader:
-        loss = criterion(model(images), torch.as_tensor(weights, device=device))
-    ```
-
     ## Fix safety
     Safe for `torch.tensor` and `torch.as_tensor`: the same values on the same device. Unsafe where the move also
     converts, which may round twice, and for legacy constructors, which take their data type from a global default.

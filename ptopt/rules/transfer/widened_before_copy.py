@@ -29,21 +29,6 @@ class WidenedBeforeCopy(Rule):
     The bus carries the wider type: four times the bytes for images of `uint8`, twice for `bfloat16`. On the way to the
     device, the CPU does the cast as well.
 
-    ## When this is wrong
-    When the tensor already has that type, so that the cast does nothing.
-
-    ## Example
-    ```python
-    for images, labels in loader:
-        images = images.float().to(device) / 255
-    ```
-
-    ## Use instead
-    ```python
-    for images, labels in loader:
-        images = images.to(device).float() / 255
-    ```
-
     ## Fix safety
     Safe: the values are the same, cast on the other side.
 

@@ -24,29 +24,6 @@ class CudaBuildOnCpuRunner(ConfigRule):
     The default wheel of torch for Linux brings CUDA libraries: gigabytes to download, unpack and import in each run, for
     a runner without a GPU. The CPU build has some 200 MB.
 
-    ## When this is wrong
-    When the job needs the CUDA libraries, for example to compile an extension.
-
-    ## Example
-    ```yaml
-    on: push
-    jobs:
-      test:
-        runs-on: ubuntu-latest
-        steps:
-          - run: pip install torch
-    ```
-
-    ## Use instead
-    ```yaml
-    on: push
-    jobs:
-      test:
-        runs-on: ubuntu-latest
-        steps:
-          - run: pip install torch --extra-index-url https://download.pytorch.org/whl/cpu
-    ```
-
     ## Fix safety
     Unsafe: pip then prefers the CPU build, whose version carries `+cpu`; a lock file with hashes would refuse it.
 

@@ -27,33 +27,6 @@ class TorchInstalledUncached(ConfigRule):
     ## When this is wrong
     When the cache of the repository, 10 GB, is needed for something else.
 
-    ## Example
-    ```yaml
-    on: push
-    jobs:
-      test:
-        runs-on: ubuntu-latest
-        steps:
-          - uses: actions/setup-python@v5
-            with:
-              python-version: "3.12"
-          - run: pip install torch --index-url https://download.pytorch.org/whl/cu128
-    ```
-
-    ## Use instead
-    ```yaml
-    on: push
-    jobs:
-      test:
-        runs-on: ubuntu-latest
-        steps:
-          - uses: actions/setup-python@v5
-            with:
-              python-version: "3.12"
-              cache: pip
-          - run: pip install torch --index-url https://download.pytorch.org/whl/cu128
-    ```
-
     ## Fix safety
     Unsafe: `setup-python` takes the key of the cache from `requirements.txt` or `pyproject.toml`, so the repository must have one.
 
