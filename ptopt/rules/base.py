@@ -222,6 +222,12 @@ def add_keyword(file: SourceFile, call: ast.Call, keyword: str) -> Edit:
     return Edit(last, last, f", {keyword}")
 
 
+def beside(node: ast.AST, other: ast.AST, note: str) -> tuple[Evidence, ...]:
+    """Evidence on the line of `other`, unless the comment on `node` stands on that line."""
+    line: int = getattr(other, "lineno", 0)
+    return (Evidence(line, note),) if line != getattr(node, "lineno", 0) else ()
+
+
 def writes_spaces(file: SourceFile, call: ast.Call) -> bool:
     """Is each keyword argument of the call on one line with its value written `a = b`?"""
     named = [k for k in call.keywords if k.arg is not None]
@@ -327,6 +333,7 @@ __all__ = [
     "SourceFile",
     "Span",
     "add_keyword",
+    "beside",
     "has_unpacking",
     "is_literal",
     "keyword_of",

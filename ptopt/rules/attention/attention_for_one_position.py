@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, keyword_of, quote
 from ptopt.rules.ops._calls import int_literal, same_code
+from ptopt.rules.shared.flow import entries_of
 
 
 class AttentionForOnePosition(Rule):
@@ -148,7 +149,7 @@ def _position(read: ast.Name, file: SourceFile) -> str:
     parent = file.index.parent(read)
     if not isinstance(parent, ast.Subscript) or parent.value is not read:
         return ""
-    parts = parent.slice.elts if isinstance(parent.slice, ast.Tuple) else [parent.slice]
+    parts = entries_of(parent)
     whole = [isinstance(p, ast.Slice) and not (p.lower or p.upper or p.step) for p in parts]
     places = [p for p, full in zip(parts, whole, strict=True) if not full]
     return file.source(parent.slice) if len(places) == 1 and int_literal(places[0]) in (0, -1) else ""

@@ -15,6 +15,7 @@ from ptopt.rules.base import (
     is_literal,
     keyword_of,
 )
+from ptopt.rules.shared.flow import assigned
 from ptopt.source.calls import last_name
 
 _HEADS = ("1", "-3")
@@ -118,10 +119,7 @@ class KeyValueRepeated(Rule):
 
 def _repeated(arg: ast.expr, file: SourceFile) -> ast.Call | None:
     """The call that repeated the heads that `arg` names."""
-    made: ast.expr | None = arg
-    if isinstance(arg, ast.Name):
-        binding = file.bindings.last_before(arg)
-        made = binding.value if binding is not None and binding.kind == "assign" else None
+    made = assigned(arg, file) if isinstance(arg, ast.Name) else arg
     if not isinstance(made, ast.Call):
         return None
     func = made.func

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 
 from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.shared.flow import assigned
 from ptopt.source.index import COMPREHENSIONS, walk
 
 _NAME = re.compile(r"^(vr|video_?reader|decord_?vr|vreader|av_?reader)$", re.I)
@@ -122,8 +123,7 @@ def _looped(node: ast.AST, file: SourceFile) -> ast.AST | None:
 def _is_reader(expr: ast.expr, file: SourceFile) -> bool:
     """Was it opened as a video reader, or is it named like one in code that mentions them?"""
     if isinstance(expr, ast.Name):
-        binding = file.bindings.last_before(expr)
-        made = binding.value if binding is not None and binding.kind == "assign" else None
+        made = assigned(expr, file)
         if isinstance(made, ast.Call) and file.source(made.func).endswith("VideoReader"):
             return True
         function = file.index.function_of(expr)

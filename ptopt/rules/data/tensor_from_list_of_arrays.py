@@ -16,6 +16,7 @@ from ptopt.rules.base import (
     quote,
     replace_node,
 )
+from ptopt.rules.shared.flow import assigned
 
 _TENSORS = frozenset(
     {"torch.tensor", "torch.as_tensor", "torch.Tensor", "torch.FloatTensor", "torch.LongTensor"}
@@ -131,14 +132,11 @@ def _array_element(data: ast.expr, file: SourceFile) -> ast.expr | None:
     if isinstance(data, ast.List):
         return data.elts[0] if data.elts and all(_is_array(e, file) for e in data.elts) else None
     binding = file.bindings.last_before(data) if isinstance(data, ast.Name) else None
-    if binding is None or binding.kind != "assign" or binding.value is None or not isinstance(data, ast.Name):
+    value = assigned(data, file)
+    if binding is None or not isinstance(value, (ast.ListComp, ast.List)) or not isinstance(data, ast.Name):
         return None
-    if isinstance(binding.value, ast.ListComp) or (
-        isinstance(binding.value, ast.List) and binding.value.elts
-    ):
-        return _array_element(binding.value, file)
-    if not isinstance(binding.value, ast.List):
-        return None
+    if isinstance(value, ast.ListComp) or value.elts:
+        return _array_element(value, file)
     added: list[ast.expr] = []
     for call in file.calls.calls_in(file.index.function_of(data)):
         if (
@@ -167,14 +165,8 @@ _KEEP_ARRAY = frozenset({"astype", "transpose", "copy"})
 
 def _is_array(expr: ast.expr, file: SourceFile) -> bool:
     if isinstance(expr, ast.Name):
-        binding = file.bindings.last_before(expr)
-        return (
-            binding is not None
-            and binding.kind == "assign"
-            and binding.value is not None
-            and not isinstance(binding.value, ast.Name)
-            and _is_array(binding.value, file)
-        )
+        value = assigned(expr, file)
+        return value is not None and not isinstance(value, ast.Name) and _is_array(value, file)
     if not isinstance(expr, ast.Call):
         return False
     if (

@@ -4,7 +4,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, Span, quote
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, Span, beside, quote
 from ptopt.rules.ops._calls import names_in
 from ptopt.rules.shared.repeats import repeat_of, words_for
 from ptopt.source.calls import called_name, last_name
@@ -112,7 +112,7 @@ class TextTokenizedOneByOne(Rule):
             f"{quote(file, node, 50)} runs for one element at a time in the {words_for(place)} at line {place.lineno}. One call on the "
             f"whole list (`{name}([…])`) works in parallel threads and pays the cost of a call once.",
             0.4,
-            (Evidence(place.lineno, f"the {words_for(place)}"),) if place.lineno != node.lineno else (),
+            beside(node, place, f"the {words_for(place)}"),
             cause=place,
             span=Span(node.lineno, node.lineno),
             facts={

@@ -16,7 +16,7 @@ from ptopt.rules.base import (
     quote,
     replace_node,
 )
-from ptopt.rules.shared.flow import reads
+from ptopt.rules.shared.flow import assigned, reads
 from ptopt.source.frequency import Often
 
 _FACTORIES = frozenset({"zeros", "ones", "eye", "empty", "ones_like", "zeros_like"})
@@ -96,12 +96,10 @@ class FactoryThenCast(Rule):
         made = node.func.value
         named = isinstance(made, ast.Name)
         if isinstance(made, ast.Name):
-            binding = file.bindings.last_before(made)
-            if binding is None or binding.kind != "assign" or binding.value is None:
+            value = assigned(made, file)
+            if value is None or len(reads(value, file)) != 1 or file.index.function_of(value) is None:
                 return
-            if len(reads(binding.value, file)) != 1 or file.index.function_of(binding.value) is None:
-                return
-            made = binding.value
+            made = value
         factory = made
         if (
             isinstance(made, ast.Call)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, keyword_of, quote
 from ptopt.rules.ops._calls import int_literal, torch_op
-from ptopt.rules.shared.flow import outer_call, reads, runs_network
+from ptopt.rules.shared.flow import assigned, outer_call, reads, runs_network
 
 _REDUCTIONS = ("mean", "sum", "amax", "amin", "max", "min")
 _SMALL = ("loss", ".item(", "metric", "acc")
@@ -142,17 +142,11 @@ def _fits(held: ast.expr, node: ast.Call, file: SourceFile) -> bool:
 
 
 def _large_value(expr: ast.expr, file: SourceFile) -> bool:
-    if isinstance(expr, ast.Name):
-        binding = file.bindings.last_before(expr)
-        named_small = any(word in expr.id.lower() for word in _SMALL)
-        return (
-            not named_small
-            and binding is not None
-            and binding.kind == "assign"
-            and binding.value is not None
-            and _is_large(binding.value, file)
-        )
-    return _is_large(expr, file)
+    if not isinstance(expr, ast.Name):
+        return _is_large(expr, file)
+    value = assigned(expr, file)
+    named_small = any(word in expr.id.lower() for word in _SMALL)
+    return not named_small and value is not None and _is_large(value, file)
 
 
 def _reduced(stack: ast.Call, file: SourceFile) -> ast.AST | None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, beside, quote
 from ptopt.rules.ops._calls import Op, int_literal, torch_op
 from ptopt.rules.shared.flow import outer_call, reads
 from ptopt.source.frequency import Often
@@ -149,7 +149,7 @@ class MatrixOnlyReduced(Rule):
             f"{quote(file, first.call, 35)} is used. Reduce blocks of rows one after the other: "
             f"`for block in {file.source(pair[0])}.split(4096)`.",
             0.35,
-            (Evidence(first.call.lineno, "reduced"),) if first.call.lineno != node.lineno else (),
+            beside(node, first.call, "reduced"),
             cause=file.index.statement_of(node),
             subject=node,
             facts={"distance": distance, "no_grad": no_grad, "reductions": len(found)},

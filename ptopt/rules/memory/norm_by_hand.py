@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile
 from ptopt.rules.ops._calls import torch_op
+from ptopt.rules.shared.flow import assigned
 from ptopt.source.calls import called_name
 
 _SCALES = frozenset({"mul", "mul_", "div", "div_", "multiply", "divide", "true_divide"})
@@ -195,8 +196,5 @@ def _without_epsilon(expr: ast.expr) -> ast.expr:
 
 def _named(expr: ast.expr, file: SourceFile) -> ast.expr:
     """What a name was last given, else the expression."""
-    if isinstance(expr, ast.Name):
-        binding = file.bindings.last_before(expr)
-        if binding is not None and binding.kind == "assign" and binding.value is not None:
-            return _without_epsilon(binding.value)
-    return expr
+    value = assigned(expr, file)
+    return expr if value is None else _without_epsilon(value)

@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, quote
-from ptopt.rules.shared.flow import runs_network
+from ptopt.rules.shared.flow import assigned, runs_network
 from ptopt.source.calls import last_name
 from ptopt.source.frequency import Often
 from ptopt.source.index import walk
@@ -133,13 +133,10 @@ class ResultsKeptOnDevice(Rule):
 
 def _origin(value: ast.expr, file: SourceFile) -> ast.expr | None:
     """The call that made the value, when it is no small or host value."""
-    made = value
-    if isinstance(value, ast.Name):
-        binding = file.bindings.last_before(value)
-        if binding is None or binding.kind != "assign" or binding.value is None:
-            return None
-        made = binding.value
-    chain: ast.expr = made
+    made = assigned(value, file) if isinstance(value, ast.Name) else value
+    if made is None:
+        return None
+    chain = made
     while isinstance(chain, (ast.Call, ast.Attribute, ast.Subscript)):
         if isinstance(chain, ast.Call):
             func = chain.func

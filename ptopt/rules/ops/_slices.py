@@ -9,6 +9,7 @@ from weakref import ReferenceType
 
 from ptopt.rules.base import SourceFile
 from ptopt.rules.ops._calls import int_literal, names_in
+from ptopt.rules.shared.flow import assigned
 from ptopt.source.bindings import is_self
 from ptopt.source.calls import called_name
 from ptopt.source.index import FunctionNode, children_of, own_nodes
@@ -528,8 +529,7 @@ def _counts_entries(found: Slices) -> bool:
     """Is the loop as long as `len(…)` says of a list? What it indexes is one too, where nothing shows a tensor."""
     limit: ast.expr | None = found.limit
     if isinstance(limit, ast.Name):
-        binding = found.file.bindings.last_before(limit)
-        limit = binding.value if binding is not None and binding.kind == "assign" else None
+        limit = assigned(limit, found.file)
     return (
         isinstance(limit, ast.Call)
         and called_name(limit) == "len"

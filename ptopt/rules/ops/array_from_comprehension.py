@@ -3,7 +3,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, quote
+from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile, beside, quote
 from ptopt.rules.ops._calls import FEW, int_literal, is_range, names_in
 from ptopt.source.frequency import Often
 from ptopt.source.index import walk
@@ -119,7 +119,7 @@ class ArrayFromComprehension(Rule):
             f"{quote(file, node.args[0], 60)} computes each number in Python, and the call then converts all of them. Write the formula on "
             f"`{module}.a{quote(file, ranges[-1], 40).strip('`')}`, once for all numbers.",
             0.4,
-            (Evidence(element.lineno, "the formula"),) if element.lineno != node.lineno else (),
+            beside(node, element, "the formula"),
             facts={"trip_count": trips, "nested": len(ranges) > 1, "few_by_name": few},
         )
 

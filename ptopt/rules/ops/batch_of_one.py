@@ -4,7 +4,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, quote
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, beside, quote
 from ptopt.rules.ops._calls import is_range, names_in
 from ptopt.rules.ops._one_sample import (
     BATCHES,
@@ -224,7 +224,7 @@ def _one_prompt(loop: ast.AST, file: SourceFile) -> Iterator[Problem]:
             f"weights for each token of it. Tokenize several prompts in one call of {quote(file, tokenized.func, 30)}, padded (on the "
             "left, unless an encoder reads them), and generate for all of them at once.",
             0.4,
-            (Evidence(tokenized.lineno, "one prompt"),) if tokenized.lineno != call.lineno else (),
+            beside(call, tokenized, "one prompt"),
             cause=loop,
             facts={"range": is_range(loop.iter), "files": False, "comprehension": False},
         )

@@ -15,6 +15,7 @@ from ptopt.rules.base import (
     quote,
     replace_node,
 )
+from ptopt.rules.shared.flow import value_of
 from ptopt.source.bindings import is_self
 from ptopt.source.file import remembered
 from ptopt.source.frequency import Often
@@ -223,21 +224,15 @@ def _filled_by(uses: Sequence[ast.Name | ast.Attribute], file: SourceFile) -> li
 def _never_equal(one: ast.expr, other: ast.expr, file: SourceFile) -> bool:
     """Is one of the keys a tuple or a longer text with the other in it?"""
     if any(
-        ast.dump(a) == ast.dump(b) for a in (one, _spelled(one, file)) for b in (other, _spelled(other, file))
+        ast.dump(a) == ast.dump(b) for a in (one, value_of(one, file)) for b in (other, value_of(other, file))
     ):
         return False
     return any(
         ast.dump(part) == ast.dump(spelling)
         for key, whole in ((one, other), (other, one))
-        for part in _parts(_spelled(whole, file))
-        for spelling in (key, _spelled(key, file))
+        for part in _parts(value_of(whole, file))
+        for spelling in (key, value_of(key, file))
     )
-
-
-def _spelled(key: ast.expr, file: SourceFile) -> ast.expr:
-    """What a name was last given, where that is a computation."""
-    binding = file.bindings.last_before(key) if isinstance(key, ast.Name) else None
-    return binding.value if binding is not None and binding.kind == "assign" and binding.value else key
 
 
 def _parts(key: ast.expr) -> list[ast.expr]:

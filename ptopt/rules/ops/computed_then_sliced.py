@@ -4,9 +4,9 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, beside, quote
 from ptopt.rules.ops._calls import int_literal
-from ptopt.rules.shared.flow import reads
+from ptopt.rules.shared.flow import entries_of, reads
 from ptopt.source.bindings import is_self
 from ptopt.source.calls import called_name, last_name
 from ptopt.source.frequency import Often
@@ -134,7 +134,7 @@ class ComputedThenSliced(Rule):
             f"{quote(file, node, 50)} computes every row, and only `{taken}` of the result is read. The operation works on each "
             f"row on its own: slice {quote(file, operand, 30)} first (`{file.source(operand)[:30].strip()}{taken}`).",
             0.45 if kind == "module" else 0.35,
-            (Evidence(slices[0].lineno, "what is read of it"),) if slices[0].lineno != node.lineno else (),
+            beside(node, slices[0], "what is read of it"),
             subject=node,
             facts={"module": kind == "module", "last": last, "reads": len(slices)},
         )
@@ -199,7 +199,7 @@ def _slices(call: ast.Call, file: SourceFile) -> list[ast.Subscript]:
 
 def _leaves_rows_out(subscript: ast.Subscript, kind: str) -> bool:
     """Does it take a part of the rows, rather than of the last dimension that the module makes?"""
-    entries = subscript.slice.elts if isinstance(subscript.slice, ast.Tuple) else [subscript.slice]
+    entries = entries_of(subscript)
     if any(
         isinstance(e, ast.Constant) and (e.value is Ellipsis or e.value is None or isinstance(e.value, str))
         for e in entries

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, quote
 from ptopt.rules.ops._calls import torch_op
+from ptopt.rules.shared.flow import assigned
 from ptopt.source.frequency import Often
 
 
@@ -128,13 +129,8 @@ def _is_mask(expr: ast.expr, file: SourceFile) -> bool:
     if isinstance(expr, ast.UnaryOp) and isinstance(expr.op, ast.Invert):
         return file.values.of(expr).kind == "tensor"
     if isinstance(expr, ast.Name):
-        binding = file.bindings.last_before(expr)
-        return (
-            binding is not None
-            and binding.kind == "assign"
-            and isinstance(binding.value, ast.Compare)
-            and _is_mask(binding.value, file)
-        )
+        value = assigned(expr, file)
+        return isinstance(value, ast.Compare) and _is_mask(value, file)
     op = torch_op(
         expr,
         file,

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, Span, quote
 from ptopt.rules.ops._calls import int_literal, is_range, names_in
-from ptopt.rules.shared.flow import runs_network
+from ptopt.rules.shared.flow import entries_of, runs_network
 from ptopt.source.calls import called_name, last_name
 from ptopt.source.file import remembered
 from ptopt.source.index import own_nodes
@@ -121,7 +121,7 @@ class CountedOneByOne(Rule):
         base: ast.expr = target
         entries: list[ast.expr] = []
         while isinstance(base, ast.Subscript):
-            entries[:0] = base.slice.elts if isinstance(base.slice, ast.Tuple) else [base.slice]
+            entries[:0] = entries_of(base)
             base = base.value
         bound = _follows(loop)
         if any(isinstance(e, (ast.Slice, ast.Constant)) for e in entries) or not any(
@@ -204,7 +204,7 @@ def _is_one_number(value: ast.expr, file: SourceFile) -> bool:
     if isinstance(value, ast.Constant) or file.values.of(value).kind in ("scalar", "number"):
         return True
     if isinstance(value, ast.Subscript):
-        entries = value.slice.elts if isinstance(value.slice, ast.Tuple) else [value.slice]
+        entries = entries_of(value)
         return all(_counts(entry, value, file) for entry in entries)
     return isinstance(value, ast.Call) and called_name(value) in ("item", "float", "int")
 

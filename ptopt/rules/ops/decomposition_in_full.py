@@ -4,7 +4,17 @@ import ast
 from collections.abc import Iterator
 from typing import ClassVar
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, is_literal, keyword_of, quote
+from ptopt.rules.base import (
+    Invalid,
+    Problem,
+    Rule,
+    SourceFile,
+    beside,
+    is_literal,
+    keyword_of,
+    quote,
+)
+from ptopt.rules.shared.flow import entries_of
 from ptopt.source.calls import called_name
 
 _PARTS = {"svd": 3, "eigh": 2, "eig": 2, "symeig": 2}
@@ -135,7 +145,7 @@ def _is_cut(load: ast.AST, file: SourceFile) -> bool:
     parent = file.index.parent(load)
     if not isinstance(parent, ast.Subscript) or parent.value is not load:
         return False
-    entries = parent.slice.elts if isinstance(parent.slice, ast.Tuple) else [parent.slice]
+    entries = entries_of(parent)
     return any(isinstance(e, ast.Slice) and e.upper is not None and e.lower is None for e in entries)
 
 
@@ -168,7 +178,7 @@ def _diagonal(node: ast.Call, name: str, qualified: str, file: SourceFile) -> It
         f"meet ({quote(file, left, 20)} and the transpose of {quote(file, right, 20)}) computes just those"
         f"{', and its sum is the trace' if name == 'trace' else ''}.",
         0.45,
-        (Evidence(product.lineno, "the product"),) if product.lineno != node.lineno else (),
+        beside(node, product, "the product"),
         subject=product,
         facts={"diagonal": True},
     )

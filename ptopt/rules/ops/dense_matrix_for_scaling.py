@@ -3,7 +3,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, beside, quote
 from ptopt.rules.ops._calls import Op, torch_op
 from ptopt.source.frequency import Often
 
@@ -98,9 +98,7 @@ class DenseMatrixForScaling(Rule):
                 f"{quote(file, node)} multiplies by a full matrix made by `{made.name}`, most of which is zeros or ones. "
                 + _instead(made, place, other, file),
                 0.45,
-                (Evidence(made.call.lineno, "makes the matrix"),)
-                if made.call.lineno != getattr(node, "lineno", 0)
-                else (),
+                beside(node, made.call, "makes the matrix"),
                 subject=sides[1 - place],
                 facts={"diagonal": made.name.startswith("diag"), "ones": made.name.startswith("ones")},
             )

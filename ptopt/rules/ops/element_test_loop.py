@@ -8,6 +8,7 @@ from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceF
 from ptopt.rules.ops._calls import int_literal, names_in
 from ptopt.rules.ops._slices import has_shape
 from ptopt.rules.ops.row_loop import RowLoop
+from ptopt.rules.shared.flow import entries_of
 from ptopt.source.calls import last_name
 from ptopt.source.index import own_nodes
 
@@ -191,7 +192,7 @@ def _tests_in(loop: ast.For | ast.While, file: SourceFile) -> list[tuple[ast.exp
         for part in _compared(node.test):
             element, used = part, False
             while isinstance(element, ast.Subscript):
-                entries = element.slice.elts if isinstance(element.slice, ast.Tuple) else [element.slice]
+                entries = entries_of(element)
                 if any(isinstance(e, (ast.Slice, ast.List)) for e in entries):
                     break
                 used = used or bool(names_in(element.slice) & indices)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from ptopt.rules.base import Edit, Fix, Invalid, Problem, Rule, Safety, SourceFile, quote
 from ptopt.rules.ops._calls import int_literal
+from ptopt.rules.shared.flow import entries_of
 from ptopt.source.frequency import Often
 
 
@@ -75,7 +76,7 @@ class IndexByPythonList(Rule):
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         if not isinstance(node, ast.Subscript) or not isinstance(node.slice, (ast.Tuple, ast.List)):
             return
-        parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        parts = entries_of(node)
         lists = [p for p in parts if isinstance(p, ast.List) and p.elts]
         if len(lists) != 1 or not all(p is lists[0] or _plain(p) for p in parts):
             return

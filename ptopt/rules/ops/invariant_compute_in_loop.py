@@ -4,7 +4,7 @@ import ast
 from bisect import bisect_right
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, has_unpacking, quote
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, beside, has_unpacking, quote
 from ptopt.rules.ops._calls import FEW, names_in
 from ptopt.rules.ops._pure import (
     TABLES,
@@ -161,7 +161,7 @@ class InvariantComputeInLoop(Rule):
             f"{quote(file, node)} gives the same result in each iteration of the {over} at line {place.lineno}: nothing "
             f"that it reads changes there. {_remedy(node, place, over, file)}",
             0.3 if few or cost(node, file) == 1 else 0.45,
-            (Evidence(place.lineno, f"the {over}"),) if place.lineno != node.lineno else (),
+            beside(node, place, f"the {over}"),
             cause=place,
             subject=node,
             facts={

@@ -15,6 +15,7 @@ from ptopt.rules.base import (
     Safety,
     Severity,
     SourceFile,
+    beside,
     method_call,
     quote,
 )
@@ -252,7 +253,7 @@ def _of_mapping(node: ast.Call, element: ast.expr, file: SourceFile) -> Iterator
                 f"{quote(file, node)} reads one entry of `{name}` at a time, and on a GPU waits for the device for each. Where all entries are numbers on one device, read "
                 f"them together: `torch.stack(list({name}.values())).tolist()`.",
                 0.35,
-                (Evidence(iterable.lineno, "the dictionary"),) if iterable.lineno != node.lineno else (),
+                beside(node, iterable, "the dictionary"),
                 cause=ancestor,
                 subject=element,
                 facts={"mapping": 1, "loop": isinstance(ancestor, ast.For)},

@@ -4,7 +4,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, beside, quote
 from ptopt.rules.ops._calls import FEW
 from ptopt.rules.shared.flow import runs_network
 from ptopt.rules.shared.repeats import Repeat, repeat_of, words_for
@@ -125,7 +125,7 @@ class ListSearchedInLoop(Rule):
             f"{quote(file, node, 50)} compares the elements of the list {name} one by one in each iteration of the {over} at "
             f"line {place.lineno}. {instead}, which answers without a search.",
             0.3 if few else 0.35,
-            (Evidence(origin.lineno, "the list"),) if origin.lineno != node.lineno else (),  # type: ignore[attr-defined]
+            beside(node, origin, "the list"),
             cause=place,
             subject=searched,
             facts={

@@ -7,6 +7,7 @@ from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, Span,
 from ptopt.rules.ops._calls import names_in
 from ptopt.rules.ops.element_loop import ElementLoop
 from ptopt.rules.ops.slice_loop import reported
+from ptopt.rules.shared.flow import entries_of
 from ptopt.source.calls import called_name
 from ptopt.source.frequency import Often
 
@@ -147,7 +148,7 @@ def _fills_row(store: ast.Assign, targets: frozenset[str], file: SourceFile) -> 
     target = store.targets[0]
     entries: list[ast.expr] = []
     while isinstance(target, ast.Subscript):
-        part = target.slice.elts if isinstance(target.slice, ast.Tuple) else [target.slice]
+        part = entries_of(target)
         entries = [*part, *entries]
         target = target.value
     if len(entries) < 2 or not (isinstance(entries[0], ast.Name) and entries[0].id in targets):

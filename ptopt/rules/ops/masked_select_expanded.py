@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from ptopt.rules.base import Benchmark, Invalid, Problem, Rule, Severity, SourceFile, quote
 from ptopt.rules.ops._calls import int_literal, same_code, torch_op
+from ptopt.rules.shared.flow import assigned
 
 
 class MaskedSelectExpanded(Rule):
@@ -132,8 +133,7 @@ def _row_mask(mask: ast.expr, file: SourceFile) -> ast.expr | None:
 
 def _sizes_of_one(name: ast.Name, file: SourceFile) -> bool:
     """`size = [1] * x.dim()`: all dimensions but those set later have size 1."""
-    binding = file.bindings.last_before(name)
-    value = binding.value if binding is not None and binding.kind == "assign" else None
+    value = assigned(name, file)
     if (
         not isinstance(value, ast.BinOp)
         or not isinstance(value.op, ast.Mult)

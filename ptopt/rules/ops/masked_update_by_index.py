@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, quote
 from ptopt.rules.ops._calls import same_code, torch_op
 from ptopt.rules.ops._pure import is_pure
+from ptopt.rules.shared.flow import assigned
 from ptopt.source.index import walk
 
 _REDUCE = ("sum", "mean")
@@ -166,11 +167,8 @@ def _is_mask(index: ast.expr, file: SourceFile) -> bool:
             return False
         if binding.kind == "parameter":
             return ast.unparse(binding.value).endswith("BoolTensor")
-        return (
-            binding.kind == "assign"
-            and not isinstance(binding.value, ast.Name)
-            and _is_mask(binding.value, file)
-        )
+        value = assigned(index, file)
+        return value is not None and not isinstance(value, ast.Name) and _is_mask(value, file)
     op = torch_op(
         index, file, "isnan", "isinf", "isfinite", "eq", "ne", "gt", "ge", "lt", "le", "bool", "logical_and", "logical_not"
     )  # fmt: skip

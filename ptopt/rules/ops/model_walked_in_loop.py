@@ -4,7 +4,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, beside, quote
 from ptopt.rules.ops._pure import changes, reads
 from ptopt.rules.shared.repeats import repeat_of, words_for
 from ptopt.source.calls import called_name
@@ -102,7 +102,7 @@ class ModelWalkedInLoop(Rule):
             f"{quote(file, whole, 50)} visits every submodule of {quote(file, model, 30)} in Python in each iteration of the "
             f"{over} at line {place.lineno}. Take it once before the {over} (`{_name(node)} = …`) and look up entries there.",
             0.4,
-            (Evidence(place.lineno, f"the {over}"),) if place.lineno != node.lineno else (),
+            beside(node, place, f"the {over}"),
             cause=place,
             facts={
                 "state_dict": called_name(node) == "state_dict",

@@ -3,7 +3,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, beside, quote
 from ptopt.rules.ops._calls import Op, int_literal, torch_op
 from ptopt.source.uses import Uses
 
@@ -88,9 +88,7 @@ class OneHotInFull(Rule):
                 f"{quote(file, product[0])} picks one entry for each index by multiplying with a full one-hot tensor. "
                 f"`{other}.gather(-1, {index}.unsqueeze(-1)).squeeze(-1)` reads only those entries.",
                 0.5,
-                (Evidence(product[0].lineno, "the sum over the product"),)
-                if product[0].lineno != node.lineno
-                else (),
+                beside(node, product[0], "the sum over the product"),
                 subject=op.operand,
                 facts={"picked": 1, "moved": moved},
             )

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, quote
 from ptopt.rules.ops._calls import names_in
 from ptopt.rules.ops.cat_in_loop import joined_parts
-from ptopt.rules.shared.flow import runs_network
+from ptopt.rules.shared.flow import entries_of, runs_network
 from ptopt.source.calls import called_name
 from ptopt.source.file import remembered
 from ptopt.source.index import Loop, own_nodes, walk
@@ -195,7 +195,7 @@ def _last(loop: ast.AST) -> bool:
     """Is only the last position of something read in the loop: `x[:, -1]`, `x[-1]`?"""
     for n in own_nodes(loop):
         if isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Load):
-            entries = n.slice.elts if isinstance(n.slice, ast.Tuple) else [n.slice]
+            entries = entries_of(n)
             if any(isinstance(e, ast.UnaryOp) and ast.unparse(e) == "-1" for e in entries):
                 return True
             if any(

@@ -16,6 +16,7 @@ from ptopt.rules.base import (
     quote,
 )
 from ptopt.rules.ops._calls import int_literal, torch_op
+from ptopt.rules.shared.flow import assigned
 from ptopt.source.file import remembered
 from ptopt.source.index import own_nodes
 
@@ -178,13 +179,8 @@ def _new_last(expr: ast.expr, file: SourceFile, depth: int) -> bool:
         last = expr.slice.elts[-1]
         return isinstance(last, ast.Constant) and last.value is None and len(expr.slice.elts) in (2, 3)
     if isinstance(expr, ast.Name) and depth:
-        binding = file.bindings.last_before(expr)
-        return (
-            binding is not None
-            and binding.kind == "assign"
-            and binding.value is not None
-            and _new_last(binding.value, file, depth - 1)
-        )
+        value = assigned(expr, file)
+        return value is not None and _new_last(value, file, depth - 1)
     return False
 
 

@@ -18,6 +18,7 @@ from ptopt.rules.base import (
     quote,
 )
 from ptopt.rules.ops._calls import int_literal, is_hot
+from ptopt.rules.shared.flow import assigned
 from ptopt.source.calls import last_name
 
 _OVER_ALL = {"sum": ".sum(0)", "max": ".max()", "min": ".min()"}
@@ -205,8 +206,7 @@ def _bounded(node: ast.Call, name: str, file: SourceFile) -> Iterator[Problem]:
 
 def _is_tiny(name: ast.Name, file: SourceFile) -> bool:
     """`torch.randint(width, (2,))`: made with a handful of elements."""
-    binding = file.bindings.last_before(name)
-    call = binding.value if binding is not None and binding.kind == "assign" else None
+    call = assigned(name, file)
     if not isinstance(call, ast.Call) or not file.imports.qualified(call.func).startswith("torch."):
         return False
     sizes = [a for a in call.args if isinstance(a, (ast.Tuple, ast.List)) and len(a.elts) == 1]

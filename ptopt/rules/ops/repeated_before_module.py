@@ -3,7 +3,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, beside, quote
 from ptopt.rules.ops._calls import int_literal
 from ptopt.rules.ops._pure import is_module_call
 from ptopt.rules.shared.flow import runs_network, value_of
@@ -125,7 +125,7 @@ class RepeatedBeforeModule(Rule):
             f"{quote(file, node.func, 30)} runs on copies of the same rows ({quote(file, copied, 50)}). Run it on {quote(file, source, 30)} "
             "once, and repeat or `expand` its result.",
             0.4,
-            (Evidence(copied.lineno, "the copies"),) if copied.lineno != node.lineno else (),
+            beside(node, copied, "the copies"),
             subject=source,
             facts={
                 "module": is_module_call(node, file),

@@ -3,7 +3,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, beside, quote
 from ptopt.rules.ops._calls import FEW
 from ptopt.rules.ops._pure import leaves_loop, result_changes
 from ptopt.rules.shared.repeats import repeat_of, stays_same, words_for
@@ -115,7 +115,7 @@ class ScanRepeatedInLoop(Rule):
             f"{quote(file, node)} goes over all of {quote(file, scanned, 40)} in each iteration of the {over} at line "
             f"{place.lineno}, and gives the same result each time. Compute it once before the {over} and use the name.",
             0.3 if few else 0.4,
-            (Evidence(place.lineno, f"the {over}"),) if place.lineno != node.lineno else (),
+            beside(node, place, f"the {over}"),
             cause=place,
             subject=scanned,
             facts={

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from typing import ClassVar
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, Span, quote
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, Span, beside, quote
 from ptopt.rules.ops._calls import int_literal, names_in
 from ptopt.rules.ops._pure import changes, reads
 from ptopt.source.calls import called_name
@@ -129,7 +129,7 @@ class SelectionPerValue(Rule):
             f"{quote(file, test, 40)} looks at all of {quote(file, scanned, 40)} again for each value of "
             f"{quote(file, iterable, 40)}. {_instead(use, python, scanned, file)}",
             0.4,
-            (Evidence(test.lineno, "the pass over all elements"),) if test.lineno != node.lineno else (),
+            beside(node, test, "the pass over all elements"),
             cause=node,
             span=Span(node.lineno, max(node.lineno, node.body[0].lineno - 1))
             if isinstance(node, ast.For)

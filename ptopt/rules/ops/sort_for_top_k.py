@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, quote
 from ptopt.rules.ops._calls import Op, int_literal, torch_op
+from ptopt.rules.shared.flow import entries_of
 
 
 class SortForTopK(Rule):
@@ -147,7 +148,7 @@ def _end(use: ast.expr, dim: int | None, file: SourceFile) -> str:
         or not isinstance(parent.ctx, ast.Load)
     ):
         return ""
-    parts = parent.slice.elts if isinstance(parent.slice, ast.Tuple) else [parent.slice]
+    parts = entries_of(parent)
     last = parts[-1]
     if dim not in ((0, -1) if len(parts) == 1 else (len(parts) - 1, -1)):
         return ""  # another dimension than the sorted one

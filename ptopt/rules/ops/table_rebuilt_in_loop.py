@@ -4,7 +4,16 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, method_call, quote
+from ptopt.rules.base import (
+    Invalid,
+    Problem,
+    Rule,
+    Severity,
+    SourceFile,
+    beside,
+    method_call,
+    quote,
+)
 from ptopt.rules.ops._calls import names_in
 from ptopt.source.calls import last_name
 from ptopt.source.index import COMPREHENSIONS, FUNCTIONS, own_nodes
@@ -107,7 +116,7 @@ class TableRebuiltInLoop(Rule):
             f"{quote(file, name, 50)} walks over all modules and makes a new table in each iteration of the loop at line {place.lineno}, "
             f"which takes one entry. Build it once before the loop (`table = {quote(file, name, 50).strip('`')}`) and look up there.",
             0.4,
-            (Evidence(place.lineno, "the loop"),) if place.lineno != node.lineno else (),
+            beside(node, place, "the loop"),
             cause=place,
             facts={
                 "state_dict": isinstance(node.func, ast.Attribute) and node.func.attr == "state_dict",

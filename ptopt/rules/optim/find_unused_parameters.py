@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 
 from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile, is_literal, keyword_of
+from ptopt.rules.shared.flow import assigned
 from ptopt.source.bindings import is_self
 from ptopt.source.calls import last_name
 from ptopt.source.index import own_nodes, walk
@@ -184,9 +185,8 @@ def _made(model: ast.expr, file: SourceFile, steps: int) -> ast.Call | None:
     if not steps:
         return None
     if isinstance(model, ast.Name):
-        binding = file.bindings.last_before(model)
-        plain = binding is not None and binding.kind == "assign" and binding.value is not None
-        return _made(binding.value, file, steps - 1) if plain and binding and binding.value else None
+        value = assigned(model, file)
+        return _made(value, file, steps - 1) if value is not None else None
     if not isinstance(model, ast.Call):
         return None
     if last_name(model.func) == "convert_sync_batchnorm":

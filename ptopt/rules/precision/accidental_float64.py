@@ -16,6 +16,7 @@ from ptopt.rules.base import (
     has_unpacking,
     keyword_of,
 )
+from ptopt.rules.shared.flow import value_of
 from ptopt.rules.shared.places import every_step, step_evidence
 from ptopt.source.file import remembered
 from ptopt.source.index import FunctionNode
@@ -133,14 +134,7 @@ class AccidentalFloat64(Rule):
         name = file.imports.qualified(node.func)
         if name not in _WRAPPERS or keyword_of(node, "dtype") is not None:
             return
-        source = node.args[0]
-        if isinstance(source, ast.Name):
-            binding = file.bindings.last_before(source)
-            source = (
-                binding.value
-                if binding is not None and binding.kind == "assign" and binding.value
-                else source
-            )
+        source = value_of(node.args[0], file)
         if not _is_double(source, file) or _cast_later(node, file) or file.search(_WANTED):
             return
         step = every_step(node, file)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ptopt.rules.shared.flow import assigned
 from ptopt.rules.shared.moves import Move, move_of
 from ptopt.rules.shared.ondevice import lies_on_device
 from ptopt.source.calls import last_name
@@ -65,8 +66,7 @@ def gives_arrays(loader: Loader, file: SourceFile) -> bool:
     """Is its collate function told to give NumPy arrays or tensors of another framework, which no one pins?"""
     collate = loader.arguments.get("collate_fn")
     if isinstance(collate, ast.Name):
-        binding = file.bindings.last_before(collate)
-        collate = binding.value if binding is not None and binding.kind == "assign" else None
+        collate = assigned(collate, file)
     if not isinstance(collate, ast.Call):
         return False
     wanted = next((k.value for k in collate.keywords if k.arg == "return_tensors"), None)

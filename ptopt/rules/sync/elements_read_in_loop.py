@@ -3,7 +3,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, beside, quote
 from ptopt.rules.shared.flow import is_other_type, value_of
 from ptopt.source.calls import called_name
 from ptopt.source.index import COMPREHENSIONS
@@ -113,7 +113,7 @@ class ElementsReadInLoop(Rule):
             f"The loop over {quote(file, iterated)} reads each element (line {read.lineno}), and each read waits for the "
             f"GPU. Copy the tensor once: `for {target.id} in {file.source(iterated)}.tolist()`.",
             0.4 if _is_guess(read, file) else 0.6,
-            (Evidence(read.lineno, "reads one element"),) if read.lineno != iterated.lineno else (),
+            beside(iterated, read, "reads one element"),
             cause=node if isinstance(node, ast.For) else body,
             subject=iterated,
             at=read,

@@ -14,6 +14,7 @@ from ptopt.rules.base import (
     method_call,
     quote,
 )
+from ptopt.rules.shared.flow import assigned
 from ptopt.rules.shared.places import may_hold_a_step, often_place
 from ptopt.rules.sync._accumulated import summed_on_device
 from ptopt.rules.sync._reads import (
@@ -347,8 +348,7 @@ def _are_parameters(expr: ast.expr, file: SourceFile, hops: int) -> bool:
         return True
     value: ast.expr | None = None
     if isinstance(expr, ast.Name):
-        binding = file.bindings.last_before(expr)
-        value = binding.value if binding is not None and binding.kind == "assign" else None
+        value = assigned(expr, file)
     elif isinstance(expr, ast.Attribute) and is_self(expr):
         cls = file.index.class_of(expr)
         value = file.bindings.attribute(cls, expr.attr) if cls is not None else None

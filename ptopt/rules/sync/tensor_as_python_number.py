@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from types import NoneType
 
 from ptopt.rules.base import TEXTBOOK, Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.shared.flow import assigned
 from ptopt.rules.shared.places import often_place
 from ptopt.rules.sync._reads import beside, wait_facts
 from ptopt.source.calls import called_name
@@ -239,9 +240,9 @@ def _element_of(bound: ast.expr, file: SourceFile, depth: int = 3, *, known: boo
         ):
             return part.value
         if isinstance(part, ast.Name) and depth and isinstance(part.ctx, ast.Load):
-            binding = file.bindings.last_before(part)
-            if binding is not None and binding.kind == "assign" and binding.value is not None:
-                found = _element_of(binding.value, file, depth - 1, known=known)
+            value = assigned(part, file)
+            if value is not None:
+                found = _element_of(value, file, depth - 1, known=known)
                 if found is not None:
                     return found
     return None

@@ -4,6 +4,7 @@ import ast
 from collections.abc import Iterator
 
 from ptopt.rules.base import Evidence, Fix, Invalid, Problem, Rule, Safety, SourceFile, add_keyword, quote
+from ptopt.rules.shared.flow import entries_of
 from ptopt.rules.transfer._hot import hot_place
 from ptopt.rules.transfer._origins import built_from_factories
 
@@ -92,7 +93,7 @@ class HostIndex(Rule):
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         if not isinstance(node, ast.Subscript) or isinstance(node.slice, (ast.Constant, ast.Slice)):
             return
-        parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        parts = entries_of(node)
         index = next(
             (p for p in parts if isinstance(p, (ast.Name, ast.Call, ast.BinOp)) and _on_host(p, file)), None
         )

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 
 from ptopt.rules.base import Edit, Fix, Invalid, Problem, Rule, Safety, SourceFile, quote
+from ptopt.rules.shared.flow import assigned
 from ptopt.rules.shared.moves import move_of
 from ptopt.rules.transfer._hot import hot_place
 
@@ -150,10 +151,8 @@ def _on_device(expr: ast.expr, file: SourceFile, depth: int = 0) -> bool:
     if depth > 8:
         return False
     if isinstance(expr, ast.Name):
-        binding = file.bindings.last_before(expr)
-        if binding is None or binding.kind != "assign" or binding.value is None:
-            return False
-        return _on_device(binding.value, file, depth + 1)
+        value = assigned(expr, file)
+        return value is not None and _on_device(value, file, depth + 1)
     if isinstance(expr, (ast.Subscript, ast.Attribute)):
         return _on_device(expr.value, file, depth + 1)
     if isinstance(expr, ast.UnaryOp):
