@@ -4,7 +4,8 @@ import ast
 from bisect import bisect_right
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, keyword_of, quote
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import keyword_of, quote
 from ptopt.rules.ops._calls import int_literal, same_code
 from ptopt.rules.shared.flow import entries_of
 

@@ -30,19 +30,6 @@ class AttentionInSteps(Rule):
     Each step writes a matrix of sequence length times sequence length and the next one reads it back; autograd keeps
     several of them. A fused kernel takes additive biases and masks as `attn_mask`, and flex attention any other change of the scores.
 
-    ## Example
-    ```python
-    scores = torch.matmul(query, key.transpose(-1, -2)) / math.sqrt(d)
-    scores = scores + self.position_bias(n)
-    weights = self.dropout(scores.softmax(dim=-1))
-    context = torch.matmul(weights, value)
-    ```
-
-    ## Use instead
-    ```python
-    context = F.scaled_dot_product_attention(query, key, value, attn_mask=self.position_bias(n))
-    ```
-
     ## Fix safety
     There is no fix: the steps between must be read.
 
@@ -88,10 +75,6 @@ class AttentionInSteps(Rule):
             return torch.einsum("bij,bijd->bid", weights, v)
         """,
         """
-        def forward(self, q, k, v):
-            return F.scaled_dot_product_attention(q, k, v)
-        """,
-        """
         def route(self, x, experts):
             gates = F.softmax(x @ self.router.T, dim=-1)
             return gates @ experts
@@ -103,14 +86,21 @@ class AttentionInSteps(Rule):
         """,
     )
     INVALID = (
-        Invalid("""
+        Invalid(
+            """
             def forward(self, query, key, value, position):
                 scores = torch.matmul(query, key.permute(0, 1, 3, 2))
                 scores = scores + self.bias(position).view_as(scores)
                 weights = scores.softmax(dim=-1)  # !
                 weights = self.drop(weights).type_as(value)
                 return torch.matmul(weights, value)
-        """),
+            """,
+            instead="""
+            def forward(self, query, key, value, position):
+                bias, p = self.bias(position).type_as(query), self.drop.p if self.training else 0.0
+                return F.scaled_dot_product_attention(query, key, value, attn_mask=bias, dropout_p=p, scale=1.0)
+            """,
+        ),
         Invalid("""
             def forward(self, queries, keys, values, mask):
                 scores = torch.einsum("blhe,bshe->bhls", queries, keys)

@@ -5,21 +5,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
-from ptopt.rules.base import (
-    Benchmark,
-    Evidence,
-    Fix,
-    Invalid,
-    Problem,
-    Rule,
-    Safety,
-    Severity,
-    SourceFile,
-    add_keyword,
-    has_unpacking,
-    keyword_of,
-    quote,
-)
+from ptopt.rules.base import Benchmark, Evidence, Fix, Invalid, Problem, Rule, Safety, SourceFile
+from ptopt.rules.code import add_keyword, has_unpacking, keyword_of, quote
 from ptopt.rules.shared.uses import names_read_in
 
 _UNUSUAL = re.compile(r"forward_hook\(|create_graph|jvp")
@@ -48,7 +35,6 @@ class AttentionWeightsDiscarded(Rule):
     id = "PTO602"
     name = "attention-weights-discarded"
     family = "attention"
-    severity = Severity.MEDIUM
     triggers = ("MultiheadAttention",)
     nodes = (ast.Call,)
     since: ClassVar[Mapping[str, str]] = {"torch": "2.0"}
@@ -95,17 +81,6 @@ class AttentionWeightsDiscarded(Rule):
                 def forward(self, x):
                     return x + self.attn(x, x, x)[0]  # !
                     # + return x + self.attn(x, x, x, need_weights=False)[0]
-        """),
-        Invalid("""
-            class Block(nn.Module):
-                def __init__(self):
-                    super().__init__()
-                    self.attn = torch.nn.MultiheadAttention(64, 4, batch_first=True)
-
-                def forward(self, x, memory, mask):
-                    out, _ = self.attn(x, memory, memory, key_padding_mask=mask)  # !
-                    # + out, _ = self.attn(x, memory, memory, key_padding_mask=mask, need_weights=False)
-                    return out
         """),
         Invalid("""
             class Block(nn.Module):

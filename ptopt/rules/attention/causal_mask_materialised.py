@@ -5,21 +5,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
-from ptopt.rules.base import (
-    Benchmark,
-    Edit,
-    Evidence,
-    Fix,
-    Invalid,
-    Problem,
-    Rule,
-    Safety,
-    Severity,
-    SourceFile,
-    has_unpacking,
-    is_literal,
-    keyword_of,
-)
+from ptopt.rules.base import Benchmark, Edit, Evidence, Fix, Invalid, Problem, Rule, Safety, SourceFile
+from ptopt.rules.code import has_unpacking, is_literal, keyword_of
 from ptopt.source.calls import last_name
 from ptopt.source.file import remembered
 from ptopt.source.index import FunctionNode
@@ -62,7 +49,6 @@ class CausalMaskMaterialised(Rule):
     id = "PTO604"
     name = "causal-mask-materialised"
     family = "attention"
-    severity = Severity.MEDIUM
     triggers = ("scaled_dot_product_attention",)
     requires = ("tril", "triu", "generate_square_subsequent_mask")
     nodes = (ast.Call,)

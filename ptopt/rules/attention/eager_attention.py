@@ -5,7 +5,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
-from ptopt.rules.base import Edit, Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile, keyword_of
+from ptopt.rules.base import Edit, Fix, Invalid, Problem, Rule, Safety, SourceFile
+from ptopt.rules.code import keyword_of
 
 _NEEDS_EAGER = re.compile(
     r"output_attentions|attentions\b|soft_?cap|gemma|attention_?map|heatmap|rollout|interpret|onnx|torch\.export|\.export\("
@@ -37,7 +38,6 @@ class EagerAttention(Rule):
     id = "PTO603"
     name = "eager-attention"
     family = "attention"
-    severity = Severity.MEDIUM
     libraries = ("transformers",)
     triggers = ('attn_implementation="eager"', "attn_implementation='eager'", "attn_implementation =")
     requires = ("from_pretrained",)

@@ -4,17 +4,8 @@ import ast
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
-from ptopt.rules.base import (
-    Evidence,
-    Invalid,
-    Problem,
-    Rule,
-    Severity,
-    SourceFile,
-    has_unpacking,
-    is_literal,
-    keyword_of,
-)
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile
+from ptopt.rules.code import has_unpacking, is_literal, keyword_of
 from ptopt.rules.shared.flow import assigned
 from ptopt.source.calls import last_name
 

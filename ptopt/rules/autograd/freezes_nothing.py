@@ -4,20 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import (
-    TEXTBOOK,
-    Edit,
-    Fix,
-    Invalid,
-    Problem,
-    Rule,
-    Safety,
-    Severity,
-    SourceFile,
-    is_literal,
-    quote,
-    replace_node,
-)
+from ptopt.rules.base import TEXTBOOK, Edit, Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile
+from ptopt.rules.code import is_literal, quote, replace_node
 from ptopt.rules.shared.networks import path_of
 from ptopt.source.calls import last_name
 from ptopt.source.file import remembered

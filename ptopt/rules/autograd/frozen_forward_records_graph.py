@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from ptopt.rules.autograd._results import around, cuts_of, detach_of
 from ptopt.rules.autograd._untrained import is_given_data, untrained
-from ptopt.rules.base import Evidence, Fix, Invalid, Problem, Rule, Severity, SourceFile, method_call, quote
+from ptopt.rules.base import Evidence, Fix, Invalid, Problem, Rule, Severity, SourceFile
+from ptopt.rules.code import method_call, quote
 from ptopt.rules.shared.autograd import may_be_off
 from ptopt.rules.shared.evaluation import computes_forces, discarded, evaluation_of
 from ptopt.rules.shared.graphless import records_nothing

@@ -3,19 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import (
-    Edit,
-    Fix,
-    Invalid,
-    Problem,
-    Rule,
-    Safety,
-    Severity,
-    SourceFile,
-    is_literal,
-    keyword_of,
-    quote,
-)
+from ptopt.rules.base import Edit, Fix, Invalid, Problem, Rule, Safety, SourceFile
+from ptopt.rules.code import is_literal, keyword_of, quote
 from ptopt.rules.shared.places import step_evidence
 from ptopt.source.file import remembered
 from ptopt.source.index import own_nodes
@@ -47,7 +36,6 @@ class GraphRetained(Rule):
     id = "PTO504"
     name = "graph-retained"
     family = "autograd"
-    severity = Severity.MEDIUM
     triggers = ("retain_graph",)
     nodes = (ast.Call,)
     when_wrong = "a part of the graph is used by another backward call, or carried over to the next step"

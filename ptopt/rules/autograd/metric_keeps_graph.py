@@ -30,8 +30,8 @@ from ptopt.rules.base import (
     Safety,
     Severity,
     SourceFile,
-    quote,
 )
+from ptopt.rules.code import quote
 from ptopt.rules.shared.evaluation import evaluation_of
 from ptopt.rules.shared.networks import path_of
 from ptopt.rules.shared.no_grad import remedy_of

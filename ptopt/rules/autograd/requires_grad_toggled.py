@@ -3,7 +3,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Edit, Evidence, Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile
+from ptopt.rules.base import Edit, Evidence, Fix, Invalid, Problem, Rule, Safety, SourceFile
 from ptopt.rules.shared.evaluation import computes_forces
 from ptopt.rules.shared.networks import path_of, requires_grad_set
 from ptopt.rules.shared.no_grad import indented, no_grad_text
@@ -47,7 +47,6 @@ class RequiresGradToggled(Rule):
     id = "PTO505"
     name = "requires-grad-toggled"
     family = "autograd"
-    severity = Severity.MEDIUM
     triggers = ("requires_grad",)
     requires = ("parameters",)
     nodes = (ast.For,)

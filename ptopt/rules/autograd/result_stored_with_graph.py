@@ -14,7 +14,8 @@ from ptopt.rules.autograd._stored import (
     stored_name,
     stored_value,
 )
-from ptopt.rules.base import Edit, Evidence, Fix, Invalid, Problem, Rule, Safety, SourceFile, quote
+from ptopt.rules.base import Edit, Evidence, Fix, Invalid, Problem, Rule, Safety, SourceFile
+from ptopt.rules.code import quote
 
 _RECORD = re.compile(
     r"record|hist|(^|[._])last_|(^|[._])prev|log|trace|saved|stored|collect|visual|debug|monitor|stat|dump|attn_?(map|weight|prob|score)|attention_?(map|weight|prob|score)"

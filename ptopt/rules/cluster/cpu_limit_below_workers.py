@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from ptopt.configs.containers import cores
 from ptopt.rules.base import Invalid
-from ptopt.rules.configs import ConfigFile, ConfigProblem, ConfigRule, Evidence, Severity
+from ptopt.rules.configs import ConfigFile, ConfigProblem, ConfigRule, Evidence
 
 _WORKERS = ("num-workers", "workers", "dataloader-num-workers", "data-workers", "num-data-workers")
 _PROCESSES = ("nproc-per-node", "num-processes", "nproc_per_node")
@@ -31,7 +31,6 @@ class CpuLimitBelowWorkers(ConfigRule):
     id = "PTO052"
     name = "cpu-limit-below-workers"
     family = "cluster"
-    severity = Severity.MEDIUM
     kinds = frozenset({"kubernetes"})
     prior = 0.7
     when_wrong = "workers mostly wait for storage"

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from ptopt.configs.values import Mapping
 from ptopt.rules.base import Invalid
-from ptopt.rules.configs import ConfigFile, ConfigProblem, ConfigRule, Severity
+from ptopt.rules.configs import ConfigFile, ConfigProblem, ConfigRule
 
 _PATIENT = 300  # seconds; loading weights of several GB and capturing graphs takes minutes
 
@@ -31,7 +31,6 @@ class ServerWithoutStartupProbe(ConfigRule):
     id = "PTO054"
     name = "server-without-startup-probe"
     family = "cluster"
-    severity = Severity.MEDIUM
     kinds = frozenset({"kubernetes"})
     prior = 0.7
     when_wrong = "the model is small and lies on a local disk"

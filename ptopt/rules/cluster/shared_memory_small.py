@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from ptopt.configs.containers import Container
 from ptopt.configs.values import Mapping
 from ptopt.rules.base import Invalid
-from ptopt.rules.configs import ConfigFile, ConfigProblem, ConfigRule, Evidence, Node, Scalar, Severity
+from ptopt.rules.configs import ConfigFile, ConfigProblem, ConfigRule, Evidence, Node, Scalar
 
 _OTHER = re.compile(r"tensorflow|\bjax|[-_]tf[-_]|TFJob")
 _WORKERS = ("workers", "num-workers", "dataloader-num-workers", "data-workers", "num-data-workers")
@@ -38,7 +38,6 @@ class SharedMemorySmall(ConfigRule):
     id = "PTO051"
     name = "shared-memory-small"
     family = "cluster"
-    severity = Severity.MEDIUM
     kinds = frozenset({"kubernetes", "compose"})
     prior = 0.75
     when_wrong = "there are no worker processes and one GPU, or the cluster sets the size"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from ptopt.configs.containers import Container
 from ptopt.configs.values import Mapping
 from ptopt.rules.base import Invalid
-from ptopt.rules.configs import ConfigFile, ConfigProblem, ConfigRule, Severity
+from ptopt.rules.configs import ConfigFile, ConfigProblem, ConfigRule
 
 _HUB = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*$")
 _CACHES = (
@@ -50,7 +50,6 @@ class WeightsDownloadedAtStart(ConfigRule):
     id = "PTO053"
     name = "weights-downloaded-at-start"
     family = "cluster"
-    severity = Severity.MEDIUM
     kinds = frozenset({"kubernetes", "compose", "dockerfile"})
     prior = 0.6
     when_wrong = "the model is small, or the image brings it"

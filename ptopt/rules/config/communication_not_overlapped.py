@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from ptopt.rules.base import Invalid
-from ptopt.rules.configs import Block, ConfigFile, Setting, SettingRule, Severity
+from ptopt.rules.configs import Block, ConfigFile, Setting, SettingRule
 
 
 class CommunicationNotOverlapped(SettingRule):
@@ -33,7 +33,6 @@ class CommunicationNotOverlapped(SettingRule):
     id = "PTO017"
     name = "communication-not-overlapped"
     family = "config"
-    severity = Severity.MEDIUM
     kinds = frozenset({"deepspeed"})
     prior = 0.45
     default = False  # nearly all who write it had trouble with overlap

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from ptopt.rules.base import Invalid
-from ptopt.rules.configs import Block, ConfigFile, Setting, SettingRule, Severity
+from ptopt.rules.configs import Block, ConfigFile, Setting, SettingRule
 
 _TRAINER = (
     Setting(
@@ -68,7 +68,6 @@ class DebuggingLeftOn(SettingRule):
     id = "PTO016"
     name = "debugging-left-on"
     family = "config"
-    severity = Severity.MEDIUM
     kinds = frozenset({"transformers", "llamafactory", "lightning", "deepspeed"})
     prior = 0.6
     when_wrong = "the configuration is for debugging or measuring"

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from ptopt.rules.base import Invalid
-from ptopt.rules.configs import Block, ConfigFile, Setting, SettingRule, Severity
+from ptopt.rules.configs import Block, ConfigFile, Setting, SettingRule
 
 _EAGER = Setting(
     ("attn_implementation",),
@@ -50,7 +50,6 @@ class EagerAttentionConfigured(SettingRule):
     id = "PTO014"
     name = "eager-attention-configured"
     family = "config"
-    severity = Severity.MEDIUM
     since: ClassVar[Mapping[str, str]] = {"transformers": "4.36"}
     kinds = frozenset({"transformers", "axolotl", "llamafactory"})
     prior = 0.6

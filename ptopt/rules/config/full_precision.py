@@ -7,19 +7,8 @@ from typing import ClassVar
 from ptopt.configs.deliberate import is_explained, is_trial
 from ptopt.configs.values import Mapping
 from ptopt.project.facts import ProjectFacts
-from ptopt.rules.base import Invalid
-from ptopt.rules.configs import (
-    Block,
-    ConfigFile,
-    ConfigProblem,
-    ConfigRule,
-    Entry,
-    Fix,
-    Safety,
-    Severity,
-    shown,
-)
-from ptopt.rules.configs import replace as replaced
+from ptopt.rules.base import Fix, Invalid, Safety, Severity
+from ptopt.rules.configs import Block, ConfigFile, ConfigProblem, ConfigRule, Entry, replace, shown
 from ptopt.rules.shared.precision import lightning_precision
 
 _NO_TRAINING = re.compile(r"infer|eval|test|export|convert|predict|generat|debug", re.I)
@@ -117,7 +106,7 @@ class FullPrecision(ConfigRule):
                 continue
             fix = Fix(
                 Safety.UNSAFE,
-                (replaced(file, entry.value, better),),
+                (replace(file, entry.value, better),),
                 f"the GPU supports {'float16' if better == '16' else 'bf16'} and the model tolerates it",
             )
             yield ConfigProblem(

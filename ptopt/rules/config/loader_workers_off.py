@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from ptopt.configs.deliberate import is_trial
 from ptopt.rules.base import Invalid
-from ptopt.rules.configs import Block, ConfigFile, Setting, SettingRule, Severity
+from ptopt.rules.configs import Block, ConfigFile, Setting, SettingRule
 
 _TRAINER = Setting(
     ("dataloader_num_workers",),
@@ -61,7 +61,6 @@ class LoaderWorkersOff(SettingRule):
     id = "PTO011"
     name = "loader-workers-off"
     family = "config"
-    severity = Severity.MEDIUM
     partly: ClassVar[frozenset[str]] = frozenset({"dataloader_num_workers"})
     kinds = frozenset({"transformers", "axolotl", "llamafactory", "dataloader", "datamodule"})
     prior = 0.65

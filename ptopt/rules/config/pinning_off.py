@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from ptopt.rules.base import Invalid
 from ptopt.rules.config.loader_workers_off import on_host
-from ptopt.rules.configs import Block, ConfigFile, Setting, SettingRule, Severity
+from ptopt.rules.configs import Block, ConfigFile, Setting, SettingRule
 
 _WHY = (
     "{value}: batches are copied to the GPU from pageable memory, so each copy goes through a buffer of the driver and the "
@@ -41,7 +41,6 @@ class PinningOff(SettingRule):
     id = "PTO012"
     name = "pinning-off"
     family = "config"
-    severity = Severity.MEDIUM
     partly: ClassVar[frozenset[str]] = frozenset({"dataloader_pin_memory"})
     kinds = frozenset({"transformers", "axolotl", "llamafactory", "deepspeed", "datamodule"})
     prior = 0.6

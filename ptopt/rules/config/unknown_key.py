@@ -7,7 +7,7 @@ from ptopt.configs.schema import known_keys, library_of
 from ptopt.configs.values import Mapping
 from ptopt.findings import Edit
 from ptopt.rules.base import Invalid
-from ptopt.rules.configs import ConfigFile, ConfigProblem, ConfigRule, Fix, Safety, Severity
+from ptopt.rules.configs import ConfigFile, ConfigProblem, ConfigRule, Fix, Safety
 
 _ALIKE = 0.88
 _MOST, _LONGEST = 50, 60
@@ -34,7 +34,6 @@ class UnknownSetting(ConfigRule):
     id = "PTO018"
     name = "unknown-setting"
     family = "config"
-    severity = Severity.MEDIUM
     kinds = frozenset({"axolotl", "llamafactory", "accelerate", "deepspeed", "lightning"})
     prior = 0.75
     when_wrong = "the installed version of the library has such a setting"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from ptopt.configs.dockerfile import Instruction, Stage
 from ptopt.configs.shell import installs
 from ptopt.rules.base import Invalid
-from ptopt.rules.configs import ConfigFile, ConfigProblem, ConfigRule, Evidence, Severity
+from ptopt.rules.configs import ConfigFile, ConfigProblem, ConfigRule, Evidence
 from ptopt.rules.container._images import has_torch
 
 _HEAVY = frozenset({"torch", "pytorch", "vllm"})
@@ -35,7 +35,6 @@ class CopiedBeforeInstall(ConfigRule):
     id = "PTO031"
     name = "copied-before-install"
     family = "container"
-    severity = Severity.MEDIUM
     kinds = frozenset({"dockerfile"})
     prior = 0.8
     when_wrong = "the requirements name files of the repository, or the image is built rarely"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from ptopt.configs.dockerfile import Instruction, Stage
 from ptopt.configs.shell import Install, installs
 from ptopt.rules.base import Invalid
-from ptopt.rules.configs import ConfigFile, ConfigProblem, ConfigRule, Evidence, Severity
+from ptopt.rules.configs import ConfigFile, ConfigProblem, ConfigRule, Evidence
 from ptopt.rules.container._images import CONDITIONAL, has_torch
 
 _TAG = re.compile(r"(?:docker\.io/)?pytorch/pytorch:(\d+\.\d+(?:\.\d+)?)-")
@@ -42,7 +42,6 @@ class TorchInstalledAgain(ConfigRule):
     id = "PTO033"
     name = "torch-installed-again"
     family = "container"
-    severity = Severity.MEDIUM
     kinds = frozenset({"dockerfile"})
     prior = 0.7
     when_wrong = "no tag of the base image has the version that is needed"

@@ -3,7 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Invalid, Problem, SourceFile, keyword_of, quote
+from ptopt.rules.base import Invalid, Problem, SourceFile
+from ptopt.rules.code import keyword_of, quote
 from ptopt.rules.data._items import ItemRule, item_evidence, opened, same_for_all
 from ptopt.source.index import FunctionNode, walk
 

@@ -4,7 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Invalid, Problem, Severity, SourceFile, quote
+from ptopt.rules.base import Invalid, Problem, Severity, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.data._items import ItemRule, item_evidence
 from ptopt.rules.shared.item_work import reads_files
 from ptopt.source.index import FunctionNode

@@ -4,17 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import (
-    Evidence,
-    Invalid,
-    Problem,
-    Rule,
-    Severity,
-    SourceFile,
-    has_unpacking,
-    keyword_of,
-    quote,
-)
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile
+from ptopt.rules.code import has_unpacking, keyword_of, quote
 from ptopt.source.file import remembered
 from ptopt.source.index import FunctionNode, walk
 

@@ -4,7 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, Span, quote
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, Span
+from ptopt.rules.code import quote
 from ptopt.rules.ops._calls import names_in
 from ptopt.rules.shared.flow import runs_network
 from ptopt.source.bindings import is_self

@@ -4,7 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Invalid, Problem, Severity, SourceFile, is_literal, keyword_of, quote
+from ptopt.rules.base import Invalid, Problem, Severity, SourceFile
+from ptopt.rules.code import is_literal, keyword_of, quote
 from ptopt.rules.data._items import ItemRule, item_evidence
 from ptopt.source.index import FunctionNode
 

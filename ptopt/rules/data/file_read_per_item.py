@@ -4,17 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import (
-    TEXTBOOK,
-    Evidence,
-    Invalid,
-    Problem,
-    Rule,
-    Severity,
-    SourceFile,
-    keyword_of,
-    quote,
-)
+from ptopt.rules.base import TEXTBOOK, Evidence, Invalid, Problem, Rule, Severity, SourceFile
+from ptopt.rules.code import keyword_of, quote
 from ptopt.rules.data._items import opened, same_for_all
 from ptopt.rules.data._whole_reads import depends_on_item, is_row_by_row, stays_the_same, whole_of_table
 from ptopt.source.index import FunctionNode

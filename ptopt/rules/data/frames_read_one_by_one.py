@@ -4,7 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.shared.flow import assigned
 from ptopt.source.index import COMPREHENSIONS, walk
 

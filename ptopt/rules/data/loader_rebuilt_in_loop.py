@@ -5,7 +5,8 @@ import re
 from collections.abc import Iterator
 from typing import ClassVar
 
-from ptopt.rules.base import Benchmark, Evidence, Invalid, Problem, Rule, Severity, SourceFile, quote
+from ptopt.rules.base import Benchmark, Evidence, Invalid, Problem, Rule, Severity, SourceFile
+from ptopt.rules.code import is_call_of, quote
 from ptopt.rules.data._epochs import is_epoch_loop
 from ptopt.rules.shared.loaders import loader_of
 from ptopt.source.file import remembered
@@ -128,7 +129,7 @@ class LoaderRebuiltInLoop(Rule):
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "next":
+        if is_call_of(node, "next"):
             yield from _fresh_iterator(node, file)
         elif isinstance(node, ast.Call) and loader_of(node, file) is not None:
             yield from _rebuilt(node, file)
@@ -136,12 +137,7 @@ class LoaderRebuiltInLoop(Rule):
 
 def _fresh_iterator(node: ast.Call, file: SourceFile) -> Iterator[Problem]:
     made = node.args[0] if node.args else None
-    if not (
-        isinstance(made, ast.Call)
-        and isinstance(made.func, ast.Name)
-        and made.func.id == "iter"
-        and len(made.args) == 1
-    ):
+    if not is_call_of(made, "iter") or len(made.args) != 1:
         return
     loader = made.args[0]
     name = (

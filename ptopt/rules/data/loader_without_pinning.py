@@ -4,19 +4,8 @@ import ast
 import dataclasses
 from collections.abc import Iterator
 
-from ptopt.rules.base import (
-    Evidence,
-    Fix,
-    Invalid,
-    Problem,
-    Rule,
-    Safety,
-    Severity,
-    SourceFile,
-    add_keyword,
-    quote,
-    replace_node,
-)
+from ptopt.rules.base import Evidence, Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile
+from ptopt.rules.code import add_keyword, quote, replace_node
 from ptopt.rules.shared.loaders import (
     batches_move_by_framework,
     has_workers,

@@ -3,20 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import (
-    TEXTBOOK,
-    Benchmark,
-    Evidence,
-    Fix,
-    Invalid,
-    Problem,
-    Rule,
-    Safety,
-    SourceFile,
-    add_keyword,
-    is_literal,
-    replace_node,
-)
+from ptopt.rules.base import TEXTBOOK, Benchmark, Evidence, Fix, Invalid, Problem, Rule, Safety, SourceFile
+from ptopt.rules.code import add_keyword, is_literal, replace_node
 from ptopt.rules.shared.flow import runs_network
 from ptopt.rules.shared.item_work import ItemWork, in_memory, item_work
 from ptopt.rules.shared.loaders import (

@@ -4,19 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import (
-    TEXTBOOK,
-    Evidence,
-    Fix,
-    Invalid,
-    Problem,
-    Rule,
-    Safety,
-    SourceFile,
-    keyword_of,
-    quote,
-    replace_node,
-)
+from ptopt.rules.base import TEXTBOOK, Evidence, Fix, Invalid, Problem, Rule, Safety, SourceFile
+from ptopt.rules.code import keyword_of, quote, replace_node
 from ptopt.rules.ops._pure import is_deferred
 from ptopt.source.calls import called_name, last_name
 from ptopt.source.index import FunctionNode

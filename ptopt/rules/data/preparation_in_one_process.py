@@ -4,7 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, quote
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile
+from ptopt.rules.code import quote
 
 _NAMES = frozenset(
     "num_processes num_proc nproc n_proc num_procs n_processes processes n_jobs num_jobs".split()

@@ -3,25 +3,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import (
-    Benchmark,
-    Evidence,
-    Fix,
-    Invalid,
-    Problem,
-    Rule,
-    Safety,
-    SourceFile,
-    has_unpacking,
-    quote,
-    replace_node,
-)
+from ptopt.rules.base import Benchmark, Evidence, Fix, Invalid, Problem, Rule, Safety, SourceFile
+from ptopt.rules.code import has_unpacking, method_call, quote, replace_node
 from ptopt.rules.shared.flow import assigned
 
 _TENSORS = frozenset(
     {"torch.tensor", "torch.as_tensor", "torch.Tensor", "torch.FloatTensor", "torch.LongTensor"}
 )
-_BUILDERS = frozenset({"append", "extend"})
 
 
 class TensorFromListOfArrays(Rule):
@@ -139,16 +127,13 @@ def _array_element(data: ast.expr, file: SourceFile) -> ast.expr | None:
         return _array_element(value, file)
     added: list[ast.expr] = []
     for call in file.calls.calls_in(file.index.function_of(data)):
+        grown = method_call(call, "append", "extend")
         if (
-            not isinstance(call.func, ast.Attribute)
-            or call.func.attr not in _BUILDERS
+            not (isinstance(grown, ast.Name) and grown.id == data.id and call.args)
             or call.lineno >= data.lineno
         ):
             continue
-        grown = call.func.value
-        if not (isinstance(grown, ast.Name) and grown.id == data.id and call.args):
-            continue
-        if call.func.attr == "extend" or call.lineno < binding.line:
+        if method_call(call, "extend") or call.lineno < binding.line:
             return None
         added.append(call.args[0])
     return added[0] if added and all(_is_array(a, file) for a in added) else None
@@ -160,8 +145,6 @@ _ARRAYS = frozenset(
     "expand_dims pad eye zeros_like ones_like random.rand random.randn imread resize cvtColor imdecode".split()
 )
 
-_KEEP_ARRAY = frozenset({"astype", "transpose", "copy"})
-
 
 def _is_array(expr: ast.expr, file: SourceFile) -> bool:
     if isinstance(expr, ast.Name):
@@ -169,11 +152,8 @@ def _is_array(expr: ast.expr, file: SourceFile) -> bool:
         return value is not None and not isinstance(value, ast.Name) and _is_array(value, file)
     if not isinstance(expr, ast.Call):
         return False
-    if (
-        isinstance(expr.func, ast.Attribute)
-        and expr.func.attr in _KEEP_ARRAY
-        and _is_array(expr.func.value, file)
-    ):
+    kept = method_call(expr, "astype", "transpose", "copy")
+    if kept is not None and _is_array(kept, file):
         return True
     root, _, leaf = file.imports.qualified(expr.func).partition(".")
     return root in ("numpy", "cv2") and leaf in _ARRAYS

@@ -4,7 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, Span, beside, quote
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, Span
+from ptopt.rules.code import beside, quote
 from ptopt.rules.ops._calls import names_in
 from ptopt.rules.shared.repeats import repeat_of, words_for
 from ptopt.source.calls import called_name, last_name

@@ -4,20 +4,8 @@ import ast
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
-from ptopt.rules.base import (
-    Fix,
-    Invalid,
-    Problem,
-    Rule,
-    Safety,
-    Severity,
-    SourceFile,
-    add_keyword,
-    has_unpacking,
-    is_literal,
-    keyword_of,
-    replace_node,
-)
+from ptopt.rules.base import Fix, Invalid, Problem, Rule, Safety, SourceFile
+from ptopt.rules.code import add_keyword, has_unpacking, is_literal, keyword_of, replace_node
 from ptopt.rules.shared.loaders import has_device_items
 
 
@@ -41,7 +29,6 @@ class TrainerWithoutWorkers(Rule):
     id = "PTO359"
     name = "trainer-without-workers"
     family = "data"
-    severity = Severity.MEDIUM
     most_stated = 0.4
     libraries: ClassVar[tuple[str, ...]] = ("transformers",)
     triggers = ("TrainingArguments(",)

@@ -4,7 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import TEXTBOOK, Evidence, Invalid, Problem, Rule, Severity, SourceFile, quote
+from ptopt.rules.base import TEXTBOOK, Evidence, Invalid, Problem, Rule, Severity, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.data._loads import depends, is_guarded, is_kept, is_sometimes, load_of, of_weights, use_of
 from ptopt.rules.ops._pure import is_deferred
 from ptopt.rules.shared.places import BENCHMARK_PATH

@@ -16,10 +16,8 @@ from ptopt.rules.base import (
     Safety,
     Severity,
     SourceFile,
-    add_keyword,
-    keyword_of,
-    method_call,
 )
+from ptopt.rules.code import add_keyword, keyword_of, method_call
 from ptopt.rules.data._epochs import epoch_loop
 from ptopt.rules.shared.loaders import hands_out, has_workers, is_for_evaluation, loader_of, readings
 from ptopt.source.index import Loop

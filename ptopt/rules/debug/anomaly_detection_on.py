@@ -4,20 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import (
-    TEXTBOOK,
-    Benchmark,
-    Fix,
-    Invalid,
-    Problem,
-    Rule,
-    Safety,
-    Severity,
-    SourceFile,
-    is_literal,
-    keyword_of,
-    quote,
-)
+from ptopt.rules.base import TEXTBOOK, Benchmark, Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile
+from ptopt.rules.code import is_literal, keyword_of, quote
 from ptopt.rules.debug._switches import always_on
 from ptopt.rules.shared.removal import remove_keyword, remove_statement
 

@@ -4,18 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import (
-    TEXTBOOK,
-    Evidence,
-    Fix,
-    Invalid,
-    Problem,
-    Rule,
-    Safety,
-    Severity,
-    SourceFile,
-    quote,
-)
+from ptopt.rules.base import TEXTBOOK, Evidence, Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.shared.removal import remove_statement
 from ptopt.source.calls import last_name
 from ptopt.source.frequency import Often

@@ -4,7 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Fix, Invalid, Problem, Rule, Safety, SourceFile, is_literal, replace_node
+from ptopt.rules.base import Fix, Invalid, Problem, Rule, Safety, SourceFile
+from ptopt.rules.code import is_literal, replace_node
 from ptopt.rules.debug._switches import always_on, neighbours_mention
 
 _REPRODUCIBLE = re.compile(r"seed|determin\w*(?!\w|\s*=\s*False)|reproduc", re.I)

@@ -4,7 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile, is_literal, quote
+from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile
+from ptopt.rules.code import is_literal, quote
 from ptopt.rules.debug._switches import always_on
 
 _SETTER = re.compile(r"seed|determin|reproduc", re.I)

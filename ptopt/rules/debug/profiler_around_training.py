@@ -5,16 +5,8 @@ import re
 from collections.abc import Iterator
 from typing import ClassVar
 
-from ptopt.rules.base import (
-    Evidence,
-    Invalid,
-    Problem,
-    Rule,
-    SourceFile,
-    has_unpacking,
-    is_literal,
-    keyword_of,
-)
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import has_unpacking, is_literal, keyword_of
 from ptopt.rules.debug._switches import always_on
 from ptopt.source.index import LOOPS, own_nodes
 

@@ -4,7 +4,8 @@ import ast
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
-from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.ops._calls import runs_once, torch_op
 from ptopt.rules.shared.flow import value_of
 from ptopt.source.frequency import Often

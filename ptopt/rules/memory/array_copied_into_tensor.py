@@ -4,7 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, has_unpacking, keyword_of, quote
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import has_unpacking, keyword_of, quote
 from ptopt.source.bindings import is_self
 from ptopt.source.calls import called_name
 from ptopt.source.frequency import Often

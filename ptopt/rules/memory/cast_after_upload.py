@@ -3,7 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, keyword_of, quote
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import keyword_of, quote
 
 _WRAPPERS = frozenset({"torch.as_tensor", "torch.tensor", "torch.from_numpy"})
 _IMAGE = ("image", "img", "frame", "pixel", "rgb", "255", "uint8", "mask", "obs")

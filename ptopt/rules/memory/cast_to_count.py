@@ -3,7 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Fix, Invalid, Problem, Rule, Safety, SourceFile, quote, replace_node
+from ptopt.rules.base import Fix, Invalid, Problem, Rule, Safety, SourceFile
+from ptopt.rules.code import quote, replace_node
 from ptopt.rules.ops._calls import torch_op
 from ptopt.rules.shared.flow import outer_call
 from ptopt.source.calls import called_name

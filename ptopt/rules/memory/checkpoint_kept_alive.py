@@ -6,7 +6,8 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from itertools import islice
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import quote
 from ptopt.source.file import remembered
 from ptopt.source.index import FunctionNode, Loop, walk
 

@@ -5,20 +5,8 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterator
 
-from ptopt.rules.base import (
-    Evidence,
-    Fix,
-    Invalid,
-    Problem,
-    Rule,
-    Safety,
-    Severity,
-    SourceFile,
-    add_keyword,
-    has_unpacking,
-    keyword_of,
-    method_call,
-)
+from ptopt.rules.base import Evidence, Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile
+from ptopt.rules.code import add_keyword, has_unpacking, keyword_of, method_call
 from ptopt.source.file import remembered
 from ptopt.source.index import FunctionNode, own_nodes
 

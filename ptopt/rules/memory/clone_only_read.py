@@ -3,7 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Edit, Fix, Invalid, Problem, Rule, Safety, SourceFile, quote
+from ptopt.rules.base import Edit, Fix, Invalid, Problem, Rule, Safety, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.memory.clone_of_copy import CloneOfCopy
 from ptopt.rules.ops._calls import torch_op
 from ptopt.rules.shared.flow import reads

@@ -4,7 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Invalid, Problem, SourceFile, quote
+from ptopt.rules.base import Invalid, Problem, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.shared.calls import CallRule, ResolvedCall
 from ptopt.source.frequency import Often
 

@@ -3,19 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import (
-    Fix,
-    Invalid,
-    Problem,
-    Rule,
-    Safety,
-    SourceFile,
-    add_keyword,
-    has_unpacking,
-    keyword_of,
-    quote,
-    replace_node,
-)
+from ptopt.rules.base import Fix, Invalid, Problem, Rule, Safety, SourceFile
+from ptopt.rules.code import add_keyword, has_unpacking, keyword_of, quote, replace_node
 from ptopt.rules.shared.flow import assigned, reads
 from ptopt.source.frequency import Often
 

@@ -3,7 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Invalid, Problem, SourceFile, quote
+from ptopt.rules.base import Invalid, Problem, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.ops._calls import same_code, torch_op
 from ptopt.rules.shared.calls import CallRule, ResolvedCall
 from ptopt.rules.shared.flow import reads

@@ -3,7 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, keyword_of, quote
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import is_call_of, keyword_of, method_call, quote
 from ptopt.rules.ops._calls import int_literal, torch_op
 from ptopt.rules.shared.flow import assigned, outer_call, reads, runs_network
 
@@ -75,11 +76,7 @@ class HeldUntilReduced(Rule):
         if not isinstance(node, ast.Call) or not node.args:
             return
         held: ast.expr = node.args[0]
-        if (
-            isinstance(node.func, ast.Name)
-            and node.func.id == "sum"
-            and not file.imports.qualified(node.func)
-        ):
+        if is_call_of(node, "sum") and not file.imports.qualified(node.func):
             if not isinstance(held, ast.ListComp) or not _is_large(held.elt, file):
                 return
             text = "a generator, `sum(… for …)`, adds each one as it comes"
@@ -131,13 +128,7 @@ def _fits(held: ast.expr, node: ast.Call, file: SourceFile) -> bool:
     return (
         len(loads) == len(appends) + 1
         and bool(appends)
-        and all(
-            isinstance(a.func, ast.Attribute)
-            and a.func.attr == "append"
-            and a.args
-            and _large_value(a.args[0], file)
-            for a in appends
-        )
+        and all(method_call(a, "append") and a.args and _large_value(a.args[0], file) for a in appends)
     )
 
 

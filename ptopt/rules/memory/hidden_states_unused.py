@@ -3,7 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, is_literal, keyword_of, quote
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import is_literal, keyword_of, quote
 from ptopt.rules.ops._calls import int_literal
 from ptopt.rules.shared.flow import reads
 from ptopt.source.calls import last_name

@@ -5,7 +5,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, quote
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.shared.flow import is_dtype
 from ptopt.source.calls import last_name
 
@@ -41,7 +42,6 @@ class MovedBeforeHalving(Rule):
     id = "PTO814"
     name = "moved-before-halving"
     family = "memory"
-    severity = Severity.MEDIUM
     most_stated = 0.45
     since: ClassVar[Mapping[str, str]] = {"transformers": "4.9"}
     nodes = (ast.Call,)

@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
-from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile
 from ptopt.rules.ops._calls import torch_op
 from ptopt.rules.shared.flow import assigned
 from ptopt.source.calls import called_name
@@ -37,7 +37,6 @@ class NormByHand(Rule):
     id = "PTO821"
     name = "norm-by-hand"
     family = "memory"
-    severity = Severity.MEDIUM
     most_stated = 0.45
     nodes = (ast.Call,)
     calls = frozenset({"rsqrt", "sqrt"})

@@ -3,7 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile, quote
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.ops._calls import int_literal, torch_op
 from ptopt.rules.shared.flow import added_dimension, outer_call, reads
 
@@ -34,7 +35,6 @@ class PairwiseDifference(Rule):
     id = "PTO817"
     name = "pairwise-difference"
     family = "memory"
-    severity = Severity.MEDIUM
     most_stated = 0.45
     nodes = (ast.BinOp,)
     triggers = ("unsqueeze(", "None")

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 from ptopt.project.facts import Pin, ProjectFacts
-from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, has_unpacking, quote
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import has_unpacking, quote
 from ptopt.source.calls import last_name
 
 _LARGE = re.compile(

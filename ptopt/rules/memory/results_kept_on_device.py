@@ -3,7 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, quote
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.shared.flow import assigned, runs_network
 from ptopt.source.calls import last_name
 from ptopt.source.frequency import Often
@@ -38,7 +39,6 @@ class ResultsKeptOnDevice(Rule):
     id = "PTO815"
     name = "results-kept-on-device"
     family = "memory"
-    severity = Severity.MEDIUM
     most_stated = 0.35
     nodes = (ast.Call,)
     calls = frozenset({"append"})

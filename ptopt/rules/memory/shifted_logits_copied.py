@@ -4,7 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile, quote
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import quote
 from ptopt.source.uses import RETURNED
 
 _LOSS = re.compile(r"loss|label|cross_entropy|CrossEntropy|nll|criterion", re.I)
@@ -49,7 +50,6 @@ class ShiftedLogitsCopied(Rule):
     id = "PTO813"
     name = "shifted-logits-copied"
     family = "memory"
-    severity = Severity.MEDIUM
     most_stated = 0.5
     nodes = (ast.Call,)
     calls = frozenset({"contiguous", "reshape"})

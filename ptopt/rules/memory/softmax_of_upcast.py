@@ -3,18 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import (
-    Fix,
-    Invalid,
-    Problem,
-    Rule,
-    Safety,
-    SourceFile,
-    add_keyword,
-    keyword_of,
-    quote,
-    replace_node,
-)
+from ptopt.rules.base import Fix, Invalid, Problem, Rule, Safety, SourceFile
+from ptopt.rules.code import add_keyword, keyword_of, quote, replace_node
 from ptopt.rules.ops._calls import torch_op
 from ptopt.rules.shared.flow import outer_call
 

@@ -4,7 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile, quote
+from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.shared.places import every_step, step_evidence, step_words
 
 _STATE = re.compile(

@@ -3,7 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Fix, Invalid, Problem, Rule, Safety, SourceFile, keyword_of, quote, replace_node
+from ptopt.rules.base import Fix, Invalid, Problem, Rule, Safety, SourceFile
+from ptopt.rules.code import keyword_of, quote, replace_node
 from ptopt.source.frequency import Often
 
 _TYPES = {

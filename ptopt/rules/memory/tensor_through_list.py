@@ -4,7 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import is_call_of, method_call, quote
 from ptopt.source.calls import called_name
 from ptopt.source.frequency import Often
 
@@ -121,22 +122,16 @@ def _form(call: ast.Call, data: ast.expr, file: SourceFile) -> str:
         return "parts" if isinstance(element, ast.Call) and _maker(element, file) else ""
     if name not in _MAKERS:
         return ""
-    if isinstance(data, ast.Call) and called_name(data) == "tolist" and isinstance(data.func, ast.Attribute):
-        return "tolist" if not isinstance(data.func.value, ast.Subscript) else ""
+    listed = method_call(data, "tolist")
+    if listed is not None:
+        return "tolist" if not isinstance(listed, ast.Subscript) else ""
     inner: ast.expr | None = None
-    if (
-        isinstance(data, ast.Call)
-        and isinstance(data.func, ast.Name)
-        and data.func.id == "list"
-        and len(data.args) == 1
-    ):
+    if is_call_of(data, "list") and len(data.args) == 1:
         inner = data.args[0]
     elif isinstance(data, ast.ListComp) and len(data.generators) == 1 and not data.generators[0].ifs:
         target = data.generators[0].target
         same = isinstance(data.elt, ast.Name) and isinstance(target, ast.Name) and data.elt.id == target.id
         inner = data.generators[0].iter if same else None
-        if inner is None and isinstance(data.elt, ast.Subscript) and _is_field(data.elt, target):
-            return ""
     if inner is not None:
         return "rows" if file.values.of(inner).kind in ("tensor", "array") else ""
     if (
@@ -148,12 +143,6 @@ def _form(call: ast.Call, data: ast.expr, file: SourceFile) -> str:
         if binding is not None and binding.kind == "unpack" and _is_transposed(binding.value):
             return "columns"
     return ""
-
-
-def _is_field(element: ast.Subscript, target: ast.expr) -> bool:
-    return (
-        isinstance(element.value, ast.Name) and isinstance(target, ast.Name) and element.value.id == target.id
-    )
 
 
 def _is_transposed(value: ast.expr | None) -> bool:

@@ -3,7 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import quote
 from ptopt.source.calls import last_name
 from ptopt.source.file import remembered
 from ptopt.source.index import FunctionNode, walk

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from ptopt.rules.base import Invalid, ModelRule, Severity
+from ptopt.rules.base import Invalid, ModelRule
 
 
 class FoundByModel(ModelRule):
@@ -44,7 +44,6 @@ class FoundByModel(ModelRule):
     id = "PTO990"
     name = "found-by-model"
     family = "model"
-    severity = Severity.MEDIUM
     when_wrong = "the model has misread the code: of what it says only the place was checked"
 
     VALID = (

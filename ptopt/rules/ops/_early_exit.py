@@ -6,7 +6,8 @@ import ast
 import re
 from dataclasses import dataclass
 
-from ptopt.rules.base import TEXTBOOK, SourceFile, quote
+from ptopt.rules.base import TEXTBOOK, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.ops._pure import costly
 from ptopt.rules.ops._wasted import (
     expensive,

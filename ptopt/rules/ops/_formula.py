@@ -6,7 +6,8 @@ import ast
 import re
 from dataclasses import dataclass
 
-from ptopt.rules.base import SourceFile, method_call
+from ptopt.rules.base import SourceFile
+from ptopt.rules.code import method_call
 from ptopt.rules.ops._calls import names_in, torch_op
 from ptopt.rules.shared.flow import assigned
 from ptopt.source.index import walk

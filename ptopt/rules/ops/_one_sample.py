@@ -6,7 +6,8 @@ import ast
 import re
 from functools import lru_cache
 
-from ptopt.rules.base import SourceFile, method_call
+from ptopt.rules.base import SourceFile
+from ptopt.rules.code import method_call
 from ptopt.rules.ops._calls import int_literal, is_range, names_in
 from ptopt.rules.ops.slice_loop import reported
 from ptopt.rules.shared.flow import assigned

@@ -271,7 +271,7 @@ def _carries(loop: ast.For, nodes: list[ast.AST], file: SourceFile) -> bool:
         if isinstance(node, ast.Subscript) and node not in holders and not _only_measured(node, file):
             if isinstance(node.ctx, ast.Store):
                 holders.update(_holders(node))
-            base = ast.unparse(_base(node))
+            base = ast.unparse(base_of(node))
             place = written if isinstance(node.ctx, ast.Store) else read
             place.setdefault(base, set()).add(ast.unparse(node))
         elif isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load):
@@ -413,7 +413,7 @@ def _subscript(node: ast.Subscript, found: Slices) -> None:
             for e in entries
         ):
             found.ragged = found.cut = True
-            found.cut_of = found.cut_of or (_base(node.value) if row else None)
+            found.cut_of = found.cut_of or (base_of(node.value) if row else None)
         return
     if any(isinstance(e, ast.Slice) and _data_bound(e, found) for e in entries):
         found.ragged = found.cut = True  # `x[i, : lengths[i]]`
@@ -556,7 +556,7 @@ def _holders(node: ast.Subscript) -> list[ast.Subscript]:
     return holders
 
 
-def _base(node: ast.expr) -> ast.expr:
+def base_of(node: ast.expr) -> ast.expr:
     while isinstance(node, ast.Subscript):
         node = node.value
     return node

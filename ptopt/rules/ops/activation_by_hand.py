@@ -4,7 +4,8 @@ import ast
 from collections.abc import Iterator
 from typing import ClassVar
 
-from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.ops._calls import Op, same_code, torch_op
 from ptopt.rules.ops._evaluated import factors, is_gelu
 from ptopt.rules.shared.export import for_export

@@ -4,10 +4,11 @@ import ast
 from collections.abc import Iterator
 
 from ptopt.rules.base import Benchmark, Evidence, Invalid, Problem, Rule, Severity, SourceFile
+from ptopt.rules.code import keyword_of
 from ptopt.rules.ops._calls import Op, is_hot, torch_op
 from ptopt.source.bindings import Binding
 from ptopt.source.file import remembered
-from ptopt.source.index import own_nodes
+from ptopt.source.index import FunctionNode
 
 
 class ArgsortOfPermutation(Rule):
@@ -43,10 +44,6 @@ class ArgsortOfPermutation(Rule):
         """
         ids_shuffle = torch.argsort(noise, dim=1)
         ids_restore = torch.argsort(ids_shuffle, dim=1)
-        """,
-        """
-        perm = torch.randperm(n)
-        order = keys[perm].argsort()
         """,
         """
         values, order = scores.sort()
@@ -98,18 +95,20 @@ class ArgsortOfPermutation(Rule):
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         op = torch_op(node, file, "argsort", "sort")
-        if op is None or not isinstance(op.operand, ast.Name) or _dimension(op) or _descending(op):
+        if op is None or not isinstance(op.operand, ast.Name) or _dimension(op):
             return
-        if op.name == "sort" and not _takes_indices(op, file):
+        if (
+            keyword_of(op.call, "descending") is not None
+            or op.name == "sort"
+            and not _takes_indices(op, file)
+        ):
             return
         binding = file.bindings.last_before(op.operand)
         source = _permutation(binding, file) if binding is not None else None
         if source is None or binding is None or binding.line > op.call.lineno:
             return
         perm = op.operand.id
-        if source.name != "randperm" and not _one_dimensional(
-            perm, file.index.function_of(node) or file.index.tree, file
-        ):
+        if source.name != "randperm" and not _one_dimensional(perm, file.index.function_of(node), file):
             return
         yield Problem(
             node,
@@ -135,11 +134,9 @@ def _permutation(binding: Binding, file: SourceFile) -> Op | None:
 
 
 @remembered
-def _one_dimensional(perm: str, scope: ast.AST, file: SourceFile) -> bool:
+def _one_dimensional(perm: str, function: FunctionNode | None, file: SourceFile) -> bool:
     """Does it index something on its own, or make an `index_select`? A permutation of each row would not."""
-    for use in own_nodes(scope):
-        if not isinstance(use, ast.Name) or use.id != perm or not isinstance(use.ctx, ast.Load):
-            continue
+    for use in file.uses.loads(function, perm):
         parent = file.index.parent(use)
         if isinstance(parent, ast.Subscript) and parent.slice is use:
             return True
@@ -157,10 +154,6 @@ def _short(op: Op, file: SourceFile) -> bool:
 def _dimension(op: Op) -> bool:
     """Is a dimension named? Then there are several, and each row is a short permutation of its own."""
     return op.name != "randperm" and op.argument(0, "dim", "axis") is not None
-
-
-def _descending(op: Op) -> bool:
-    return any(k.arg == "descending" for k in op.call.keywords)
 
 
 def _takes_indices(op: Op, file: SourceFile) -> bool:

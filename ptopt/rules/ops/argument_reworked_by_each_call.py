@@ -4,7 +4,8 @@ import ast
 import itertools
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, has_unpacking, quote
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import has_unpacking, quote
 from ptopt.rules.ops._pure import changes, cost, costly, is_pure, reads, steady
 from ptopt.source.frequency import Often
 from ptopt.source.index import FUNCTIONS, FunctionNode

@@ -3,7 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile, beside, quote
+from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile
+from ptopt.rules.code import beside, quote
 from ptopt.rules.ops._calls import FEW, int_literal, is_range, names_in
 from ptopt.source.frequency import Often
 from ptopt.source.index import walk

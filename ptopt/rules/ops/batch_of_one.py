@@ -4,7 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, beside, quote
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import beside, quote
 from ptopt.rules.ops._calls import is_range, names_in
 from ptopt.rules.ops._one_sample import (
     BATCHES,
@@ -53,7 +54,6 @@ class BatchOfOne(Rule):
     id = "PTO449"
     name = "batch-of-one"
     family = "ops"
-    severity = Severity.MEDIUM
     most_stated = 0.4
     triggers = ("unsqueeze(", "None", "stack(", "generate(")
     nodes = (ast.For, ast.ListComp)

@@ -3,18 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
-from ptopt.rules.base import (
-    Evidence,
-    Fix,
-    Invalid,
-    Problem,
-    Rule,
-    Safety,
-    Severity,
-    SourceFile,
-    quote,
-    replace_node,
-)
+from ptopt.rules.base import Evidence, Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile
+from ptopt.rules.code import is_call_of, quote, replace_node
 from ptopt.rules.shared.flow import value_of
 from ptopt.source.bindings import is_self
 from ptopt.source.file import remembered
@@ -247,14 +237,7 @@ def _parts(key: ast.expr) -> list[ast.expr]:
         isinstance(part, ast.Constant) and isinstance(part.value, str) and part.value for part in parts
     ):
         return []
-    written = [
-        part.args[0]
-        for part in parts
-        if isinstance(part, ast.Call)
-        and isinstance(part.func, ast.Name)
-        and part.func.id == "str"
-        and len(part.args) == 1
-    ]
+    written = [part.args[0] for part in parts if is_call_of(part, "str") and len(part.args) == 1]
     return [*parts, *written]
 
 

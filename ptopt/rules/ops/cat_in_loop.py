@@ -5,7 +5,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ptopt.rules.base import Benchmark, Evidence, Invalid, Problem, Rule, Severity, SourceFile, keyword_of
+from ptopt.rules.base import Benchmark, Evidence, Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import keyword_of
 from ptopt.rules.ops._calls import FEW, int_literal, names_in, same_code
 from ptopt.source.calls import last_name
 from ptopt.source.file import remembered
@@ -58,7 +59,6 @@ class CatInLoop(Rule):
     id = "PTO401"
     name = "cat-in-loop"
     family = "ops"
-    severity = Severity.MEDIUM
     triggers = ("cat(", "concat(", "concatenate(", "stack(", "append(")
     nodes = (ast.Assign,)
     when_wrong = "the loop runs a handful of times, or the work in it dwarfs the copy"

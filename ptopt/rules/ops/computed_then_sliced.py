@@ -4,7 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, beside, quote
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import beside, quote
 from ptopt.rules.ops._calls import int_literal
 from ptopt.rules.shared.flow import entries_of, reads
 from ptopt.source.bindings import is_self

@@ -3,7 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.ops._calls import torch_op
 from ptopt.rules.shared.flow import value_of
 from ptopt.source.calls import called_name

@@ -4,7 +4,8 @@ import ast
 from collections.abc import Iterator
 from typing import ClassVar
 
-from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import is_call_of, quote
 from ptopt.rules.ops._calls import torch_op
 from ptopt.rules.shared.flow import assigned
 from ptopt.source.frequency import Often
@@ -157,7 +158,7 @@ def _array(expr: ast.expr, file: SourceFile) -> bool:
 def _size_of(call: ast.Call, file: SourceFile) -> ast.expr | None:
     """`len(call)`, `call.numel()`, `call.size(0)`, `call.shape[0]`, or None."""
     parent = file.index.parent(call)
-    if isinstance(parent, ast.Call) and isinstance(parent.func, ast.Name) and parent.func.id == "len":
+    if is_call_of(parent, "len"):
         return parent
     if not isinstance(parent, ast.Attribute):
         return None

@@ -3,7 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, Span, quote
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, Span
+from ptopt.rules.code import quote
 from ptopt.rules.ops._calls import int_literal, is_range, names_in
 from ptopt.rules.shared.flow import entries_of, runs_network
 from ptopt.source.calls import called_name, last_name

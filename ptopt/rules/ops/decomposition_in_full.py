@@ -4,16 +4,8 @@ import ast
 from collections.abc import Iterator
 from typing import ClassVar
 
-from ptopt.rules.base import (
-    Invalid,
-    Problem,
-    Rule,
-    SourceFile,
-    beside,
-    is_literal,
-    keyword_of,
-    quote,
-)
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import beside, is_literal, keyword_of, quote
 from ptopt.rules.shared.flow import entries_of
 from ptopt.source.calls import called_name
 

@@ -3,17 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import (
-    TEXTBOOK,
-    Fix,
-    Invalid,
-    Problem,
-    Rule,
-    Safety,
-    SourceFile,
-    quote,
-    replace_node,
-)
+from ptopt.rules.base import TEXTBOOK, Fix, Invalid, Problem, Rule, Safety, SourceFile
+from ptopt.rules.code import quote, replace_node
 from ptopt.rules.ops._pure import cost
 from ptopt.rules.ops._wasted import works_in
 from ptopt.source.calls import called_name

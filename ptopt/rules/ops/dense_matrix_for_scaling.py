@@ -3,7 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, beside, quote
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import beside, quote
 from ptopt.rules.ops._calls import Op, torch_op
 from ptopt.source.frequency import Often
 

@@ -4,17 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import (
-    Benchmark,
-    Evidence,
-    Invalid,
-    Problem,
-    Rule,
-    Severity,
-    SourceFile,
-    Span,
-    method_call,
-)
+from ptopt.rules.base import Benchmark, Evidence, Invalid, Problem, Rule, SourceFile, Span
+from ptopt.rules.code import method_call
 from ptopt.rules.ops._calls import FEW, int_literal, is_range, names_in
 from ptopt.rules.ops._formula import Formula
 from ptopt.source.file import remembered
@@ -60,7 +51,6 @@ class ElementLoop(Rule):
     id = "PTO402"
     name = "element-loop"
     family = "ops"
-    severity = Severity.MEDIUM
     libraries = (*Rule.libraries, "numpy")
     triggers = ("for ",)
     nodes = (ast.For,)

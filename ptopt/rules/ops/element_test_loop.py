@@ -4,7 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, Span, quote
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, Span
+from ptopt.rules.code import quote
 from ptopt.rules.ops._calls import int_literal, names_in
 from ptopt.rules.ops._slices import has_shape
 from ptopt.rules.ops.row_loop import RowLoop
@@ -54,7 +55,6 @@ class ElementTestLoop(Rule):
     id = "PTO441"
     name = "element-test-loop"
     family = "ops"
-    severity = Severity.MEDIUM
     most_stated = 0.45
     libraries = (*Rule.libraries, "numpy")
     triggers = ("for ", "while ")

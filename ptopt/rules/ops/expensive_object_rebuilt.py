@@ -4,7 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.ops._pure import is_conditional, reads
 from ptopt.rules.shared.places import BENCHMARK_PATH
 from ptopt.rules.shared.repeats import repeat_of, stays_same

@@ -4,7 +4,8 @@ import ast
 import itertools
 from collections.abc import Iterator
 
-from ptopt.rules.base import Edit, Fix, Invalid, Problem, Rule, Safety, SourceFile, quote
+from ptopt.rules.base import Edit, Fix, Invalid, Problem, Rule, Safety, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.ops._calls import int_literal
 from ptopt.rules.shared.flow import entries_of
 from ptopt.source.frequency import Often

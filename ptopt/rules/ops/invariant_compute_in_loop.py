@@ -4,7 +4,8 @@ import ast
 from bisect import bisect_right
 from collections.abc import Iterator
 
-from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, beside, has_unpacking, quote
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import beside, has_unpacking, quote
 from ptopt.rules.ops._calls import FEW, names_in
 from ptopt.rules.ops._pure import (
     TABLES,

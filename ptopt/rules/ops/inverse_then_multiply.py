@@ -5,7 +5,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
-from ptopt.rules.base import Benchmark, Edit, Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile, quote
+from ptopt.rules.base import Benchmark, Edit, Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.ops._calls import Op, torch_op
 
 # Matrices of 2 to 4 rows: inverting them costs no more than solving.

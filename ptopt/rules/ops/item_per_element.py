@@ -4,21 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import (
-    Benchmark,
-    Edit,
-    Evidence,
-    Fix,
-    Invalid,
-    Problem,
-    Rule,
-    Safety,
-    Severity,
-    SourceFile,
-    beside,
-    method_call,
-    quote,
-)
+from ptopt.rules.base import Benchmark, Edit, Evidence, Fix, Invalid, Problem, Rule, Safety, SourceFile
+from ptopt.rules.code import beside, method_call, quote
 from ptopt.rules.ops._calls import runs_once, torch_op
 from ptopt.rules.ops._iteration import Elements, elements_of, in_body
 from ptopt.rules.ops.row_loop import RowLoop
@@ -64,7 +51,6 @@ class ItemPerElement(Rule):
     id = "PTO403"
     name = "item-per-element"
     family = "ops"
-    severity = Severity.MEDIUM
     triggers = (".item()", "int(", "float(")
     nodes = (ast.Call,)
     calls = frozenset({"item", "int", "float"})

@@ -4,21 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import (
-    Benchmark,
-    Evidence,
-    Fix,
-    Invalid,
-    Problem,
-    Rule,
-    Safety,
-    Severity,
-    SourceFile,
-    add_keyword,
-    has_unpacking,
-    keyword_of,
-    quote,
-)
+from ptopt.rules.base import Benchmark, Evidence, Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile
+from ptopt.rules.code import add_keyword, has_unpacking, keyword_of, quote
 from ptopt.rules.ops._bias_initialisers import bias_initialiser, may_fail_elsewhere
 from ptopt.source.bindings import is_self
 from ptopt.source.calls import called_name

@@ -3,18 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import (
-    Edit,
-    Fix,
-    Invalid,
-    Problem,
-    Rule,
-    Safety,
-    Severity,
-    SourceFile,
-    keyword_of,
-    quote,
-)
+from ptopt.rules.base import Edit, Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile
+from ptopt.rules.code import keyword_of, quote
 from ptopt.rules.ops._calls import Op, torch_op
 
 

@@ -4,11 +4,13 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.ops._calls import same_code, torch_op
 from ptopt.source.index import walk
 
 _MASK = re.compile(r"mask|valid|(^|_)(is|pad|keep)_", re.I)
+_VIEWS = ("unsqueeze", "view", "expand", "expand_as")
 _CASTS = ("float", "long", "int", "to", "type", "type_as", "half")
 
 
@@ -45,10 +47,6 @@ class MaskedArithmetic(Rule):
         """
         def blend(a, b, alpha):
             return a * alpha + b * (1 - alpha)
-        """,
-        """
-        def smooth(a, b, weight):
-            return weight * a + (1 - weight) * b
         """,
         """
         def scores(x, mask):
@@ -148,10 +146,8 @@ def _is_binary(mask: ast.expr, file: SourceFile) -> tuple[bool, int]:
         if binding is None or binding.kind != "assign" or binding.value is None:
             return False, 0
         mask, line = binding.value, binding.line
-    op = torch_op(mask, file, *_CASTS, "unsqueeze", "view", "expand", "expand_as")
-    while op is not None and op.is_method:
+    while (op := torch_op(mask, file, *_CASTS, *_VIEWS)) is not None and op.is_method:
         mask = op.operand
-        op = torch_op(mask, file, *_CASTS, "unsqueeze", "view", "expand", "expand_as")
     if isinstance(mask, ast.BinOp) and isinstance(mask.op, ast.Mult):  # (x > 0) * 1.0
         mask = mask.left if isinstance(mask.left, ast.Compare) else mask.right
     compared = isinstance(mask, ast.Compare) and file.values.of(mask).kind in ("tensor", "")

@@ -4,7 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, beside, quote
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import beside, is_call_of, quote
 from ptopt.rules.ops._pure import changes, reads
 from ptopt.rules.shared.repeats import repeat_of, words_for
 from ptopt.source.calls import called_name
@@ -128,15 +129,10 @@ def _collected(walk: ast.Call, file: SourceFile) -> ast.expr | None:
         if isinstance(parent, ast.Subscript) and parent.value is walk:
             return walk
         return walk if isinstance(parent, ast.Compare) and parent.left is not inner else None
-    if isinstance(parent, ast.Call) and isinstance(parent.func, ast.Name) and parent.func.id in _COLLECTS:
+    if is_call_of(parent, *_COLLECTS):
         return parent
     if isinstance(parent, ast.comprehension) and parent.iter is walk:
         made = file.index.parent(parent)
         outer = file.index.parent(made) if made is not None else None
-        if (
-            isinstance(outer, ast.Call)
-            and isinstance(outer.func, ast.Name)
-            and outer.func.id in ("sum", "len")
-        ):
-            return outer
+        return outer if is_call_of(outer, "sum", "len") else None
     return None

@@ -4,17 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import (
-    TEXTBOOK,
-    Evidence,
-    Invalid,
-    Problem,
-    Rule,
-    Severity,
-    SourceFile,
-    method_call,
-    quote,
-)
+from ptopt.rules.base import TEXTBOOK, Evidence, Invalid, Problem, Rule, Severity, SourceFile
+from ptopt.rules.code import method_call, quote
 from ptopt.source.calls import called_name, last_name
 from ptopt.source.index import FunctionNode
 

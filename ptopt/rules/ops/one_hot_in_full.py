@@ -3,9 +3,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, beside, quote
-from ptopt.rules.ops._calls import Op, int_literal, torch_op
-from ptopt.source.uses import Uses
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import beside, quote
+from ptopt.rules.ops._calls import int_literal, torch_op
+from ptopt.rules.shared.flow import outer_call
+from ptopt.source.calls import called_name
 
 _CASTS = frozenset({"float", "to", "type", "type_as", "half", "bfloat16", "double"})
 _MOVES = frozenset(
@@ -136,20 +138,13 @@ def _chain(call: ast.Call, file: SourceFile) -> tuple[ast.expr, bool, list[tuple
     cast = False
     moves: list[tuple[str, ast.Call]] = []
     while True:
-        attribute = file.index.parent(last)
-        outer = file.index.parent(attribute) if isinstance(attribute, ast.Attribute) else None
-        if (
-            not isinstance(attribute, ast.Attribute)
-            or not isinstance(outer, ast.Call)
-            or outer.func is not attribute
-        ):
+        outer = outer_call(last, file)
+        name = called_name(outer) if outer is not None else ""
+        if outer is None or name not in _CASTS | _MOVES:
             return last, cast, moves
-        if attribute.attr in _CASTS:
-            cast = True
-        elif attribute.attr in _MOVES:
-            moves.append((attribute.attr, outer))
-        else:
-            return last, cast, moves
+        cast = cast or name in _CASTS
+        if name in _MOVES:
+            moves.append((name, outer))
         last = outer
 
 
@@ -157,17 +152,14 @@ def _product(hot: ast.expr, file: SourceFile) -> tuple[ast.expr, ast.expr] | Non
     """The sum over the last dimension of the product with the one-hot tensor, and the other factor."""
     parent = file.index.parent(hot)
     if isinstance(parent, ast.Assign) and isinstance(parent.targets[0], ast.Name):
-        uses: Uses = file.uses
-        loads = uses.loads(file.index.function_of(hot), parent.targets[0].id)
+        loads = file.uses.loads(file.index.function_of(hot), parent.targets[0].id)
         if len(loads) != 1 or loads[0].lineno < parent.lineno:
             return None
         hot, parent = loads[0], file.index.parent(loads[0])
     if not isinstance(parent, ast.BinOp) or not isinstance(parent.op, ast.Mult):
         return None
     other = parent.right if parent.left is hot else parent.left
-    outer = file.index.parent(parent)
-    call = file.index.parent(outer) if isinstance(outer, ast.Attribute) else outer
-    op: Op | None = torch_op(call, file, "sum")
+    op = torch_op(outer_call(parent, file) or file.index.parent(parent), file, "sum")
     if op is None or op.operand is not parent:
         return None
     dim = op.argument(0, "dim", "axis")

@@ -3,19 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import (
-    Benchmark,
-    Edit,
-    Fix,
-    Invalid,
-    Problem,
-    Rule,
-    Safety,
-    Severity,
-    SourceFile,
-    method_call,
-    quote,
-)
+from ptopt.rules.base import Benchmark, Edit, Fix, Invalid, Problem, Rule, Safety, SourceFile
+from ptopt.rules.code import method_call, quote
 from ptopt.rules.ops._calls import Op, torch_op
 from ptopt.rules.shared.flow import reads
 
@@ -43,7 +32,6 @@ class OneHotMatmul(Rule):
     id = "PTO405"
     name = "one-hot-matmul"
     family = "ops"
-    severity = Severity.MEDIUM
     triggers = ("one_hot(",)
     nodes = (ast.Call,)
     calls = frozenset({"one_hot"})

@@ -3,18 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import (
-    Benchmark,
-    Evidence,
-    Invalid,
-    Problem,
-    Rule,
-    Severity,
-    SourceFile,
-    Span,
-    method_call,
-    quote,
-)
+from ptopt.rules.base import Benchmark, Evidence, Invalid, Problem, Rule, SourceFile, Span
+from ptopt.rules.code import is_call_of, method_call, quote
 from ptopt.rules.ops._calls import int_literal, names_in, torch_op
 from ptopt.source.index import own_nodes, walk
 
@@ -63,7 +53,6 @@ class PairwiseLoop(Rule):
     id = "PTO413"
     name = "pairwise-loop"
     family = "ops"
-    severity = Severity.MEDIUM
     triggers = (*(f"{name}(" for name in _DISTANCES), "] == ", "] != ", "] < ", "] > ")
     nodes = (ast.For,)
     when_wrong = "there are only a few rows, or the matrix of all pairs does not fit into memory"
@@ -248,11 +237,7 @@ def _rows(operands: list[ast.expr], outer: ast.For, inner: ast.For, file: Source
     found: set[str] = set()
     for loop in (outer, inner):
         target = loop.target.id if isinstance(loop.target, ast.Name) else ""
-        ranged = (
-            isinstance(loop.iter, ast.Call)
-            and isinstance(loop.iter.func, ast.Name)
-            and loop.iter.func.id == "range"
-        )
+        ranged = is_call_of(loop.iter, "range")
         if ranged and isinstance(loop.iter, ast.Call):
             limits = [int_literal(a) for a in loop.iter.args]
             if all(limit is not None and limit < 8 for limit in limits):

@@ -5,7 +5,8 @@ import re
 from collections.abc import Iterator
 from typing import ClassVar
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, Span, quote
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, Span
+from ptopt.rules.code import quote
 from ptopt.rules.ops._slices import Slices, slices_of, stacked
 from ptopt.rules.ops.selection_per_value import SelectionPerValue
 from ptopt.rules.ops.slice_loop import reported

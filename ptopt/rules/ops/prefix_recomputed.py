@@ -4,7 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.ops._calls import names_in
 from ptopt.rules.ops.cat_in_loop import joined_parts
 from ptopt.rules.shared.flow import entries_of, runs_network

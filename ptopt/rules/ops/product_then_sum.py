@@ -4,17 +4,8 @@ import ast
 from collections import Counter
 from collections.abc import Iterator
 
-from ptopt.rules.base import (
-    Benchmark,
-    Evidence,
-    Invalid,
-    Problem,
-    Rule,
-    Severity,
-    SourceFile,
-    method_call,
-    quote,
-)
+from ptopt.rules.base import Benchmark, Evidence, Invalid, Problem, Rule, Severity, SourceFile
+from ptopt.rules.code import method_call, quote
 from ptopt.rules.ops._calls import int_literal, torch_op
 from ptopt.rules.shared.flow import assigned
 from ptopt.source.file import remembered

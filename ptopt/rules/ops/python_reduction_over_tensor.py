@@ -4,19 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import (
-    Benchmark,
-    Edit,
-    Fix,
-    Invalid,
-    Problem,
-    Rule,
-    Safety,
-    Severity,
-    SourceFile,
-    method_call,
-    quote,
-)
+from ptopt.rules.base import Benchmark, Edit, Fix, Invalid, Problem, Rule, Safety, SourceFile
+from ptopt.rules.code import method_call, quote
 from ptopt.rules.ops._calls import int_literal, is_hot
 from ptopt.rules.shared.flow import assigned
 from ptopt.source.calls import last_name
@@ -54,7 +43,6 @@ class PythonReductionOverTensor(Rule):
     id = "PTO404"
     name = "python-reduction-over-tensor"
     family = "ops"
-    severity = Severity.MEDIUM
     triggers = ("sum(", "max(", "min(", "sorted(", "any(", "all(")
     nodes = (ast.Call,)
     calls = frozenset(_INSTEAD)

@@ -3,7 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Benchmark, Edit, Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile, quote
+from ptopt.rules.base import Benchmark, Edit, Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.ops._calls import int_literal, runs_once, torch_op
 from ptopt.rules.shared.flow import is_cast, outer_call, reads
 

@@ -3,7 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, beside, quote
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import beside, quote
 from ptopt.rules.ops._calls import int_literal
 from ptopt.rules.ops._pure import is_module_call
 from ptopt.rules.shared.flow import runs_network, value_of

@@ -7,18 +7,8 @@ from bisect import bisect_right
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ptopt.rules.base import (
-    TEXTBOOK,
-    Evidence,
-    Fix,
-    Invalid,
-    Problem,
-    Rule,
-    Safety,
-    Severity,
-    SourceFile,
-    quote,
-)
+from ptopt.rules.base import TEXTBOOK, Evidence, Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.ops._networks import RUNS, Work
 from ptopt.rules.ops._unread import all_are_read, assignments
 from ptopt.rules.ops._wasted import (

@@ -4,7 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.ops._pure import cost, is_module_call
 from ptopt.rules.ops._wasted import expensive
 from ptopt.rules.shared.flow import runs_network

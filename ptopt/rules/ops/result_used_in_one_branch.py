@@ -4,7 +4,8 @@ import ast
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.ops._early_exit import Early, is_taken_often, needed_only_behind
 from ptopt.rules.ops._pure import changes, costly, is_module_call, is_pure, nested_functions, reads
 from ptopt.rules.ops._wasted import is_only_work, runs_for_effect, works_in

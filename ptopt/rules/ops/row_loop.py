@@ -3,18 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import (
-    Benchmark,
-    Evidence,
-    Invalid,
-    Problem,
-    Rule,
-    Severity,
-    SourceFile,
-    Span,
-    method_call,
-    quote,
-)
+from ptopt.rules.base import Benchmark, Evidence, Invalid, Problem, Rule, SourceFile, Span
+from ptopt.rules.code import method_call, quote
 from ptopt.rules.ops._calls import Op, is_range, names_in, torch_op
 from ptopt.source.index import own_nodes, walk
 
@@ -67,7 +57,6 @@ class RowLoop(Rule):
     id = "PTO417"
     name = "row-loop"
     family = "ops"
-    severity = Severity.MEDIUM
     triggers = (".item()",)
     requires = tuple(f"{name}(" for name in _ROWWISE)
     nodes = (ast.For,)

@@ -4,17 +4,8 @@ import ast
 from bisect import bisect_right
 from collections.abc import Iterator
 
-from ptopt.rules.base import (
-    Benchmark,
-    Evidence,
-    Invalid,
-    Problem,
-    Rule,
-    Severity,
-    SourceFile,
-    Span,
-    method_call,
-)
+from ptopt.rules.base import Benchmark, Evidence, Invalid, Problem, Rule, Severity, SourceFile, Span
+from ptopt.rules.code import method_call
 from ptopt.rules.ops._calls import names_in
 from ptopt.source.file import remembered
 from ptopt.source.index import FunctionNode, walk

@@ -3,7 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, beside, quote
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import beside, quote
 from ptopt.rules.ops._calls import FEW
 from ptopt.rules.ops._pure import leaves_loop, result_changes
 from ptopt.rules.shared.repeats import repeat_of, stays_same, words_for
@@ -49,10 +50,6 @@ class ScanRepeatedInLoop(Rule):
         def longest(batches):
             best = max([max(lengths) for lengths in batches])
             return best
-        """,
-        """
-        longest = max(lengths)
-        padded = [row + [0] * (longest - len(row)) for row in rows]
         """,
         """
         for epoch in range(epochs):

@@ -5,7 +5,8 @@ import re
 from collections.abc import Iterator
 from typing import ClassVar
 
-from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, Span, beside, quote
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, Span
+from ptopt.rules.code import beside, quote
 from ptopt.rules.ops._calls import int_literal, names_in
 from ptopt.rules.ops._pure import changes, reads
 from ptopt.source.calls import called_name

@@ -4,7 +4,8 @@ import ast
 import math
 from collections.abc import Iterator
 
-from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.ops._calls import Op, torch_op
 from ptopt.rules.shared.flow import reads
 from ptopt.source.calls import last_name

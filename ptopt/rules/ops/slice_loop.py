@@ -5,7 +5,8 @@ import re
 from collections.abc import Iterator
 from typing import ClassVar
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, Span, quote
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, Span
+from ptopt.rules.code import quote
 from ptopt.rules.ops._calls import FEW, names_in
 from ptopt.rules.ops._slices import Slices, slices_of, stacked
 from ptopt.rules.ops.element_loop import ElementLoop
@@ -51,7 +52,6 @@ class SliceLoop(Rule):
     id = "PTO440"
     name = "slice-loop"
     family = "ops"
-    severity = Severity.MEDIUM
     most_stated = 0.45
     triggers = ("for ",)
     partly: ClassVar[frozenset[str]] = frozenset({"torch.vmap"})

@@ -3,7 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.ops._calls import Op, int_literal, torch_op
 from ptopt.rules.shared.flow import entries_of
 
@@ -41,11 +42,6 @@ class SortForTopK(Rule):
         def rank(scores):
             values, order = scores.sort(dim=-1)
             return values[:, :10], order
-        """,
-        """
-        def rank(names):
-            names.sort()
-            return names[0]
         """,
         """
         def keep(mask, k):
@@ -112,7 +108,7 @@ def _users(op: Op, file: SourceFile) -> list[ast.expr]:
     parent = file.index.parent(use)
     if isinstance(parent, ast.Attribute) and parent.attr in ("values", "indices"):
         use, parent = parent, file.index.parent(parent)
-    elif op.name == "sort" and isinstance(parent, ast.Subscript) and int_literal(_index(parent)) in (0, 1):
+    elif op.name == "sort" and isinstance(parent, ast.Subscript) and int_literal(parent.slice) in (0, 1):
         use, parent = parent, file.index.parent(parent)
     elif op.name == "sort" and not (
         isinstance(parent, ast.Assign) and isinstance(parent.targets[0], ast.Tuple)
@@ -133,10 +129,6 @@ def _users(op: Op, file: SourceFile) -> list[ast.expr]:
             return []
         found += after
     return found
-
-
-def _index(node: ast.Subscript) -> ast.expr:
-    return node.slice
 
 
 def _end(use: ast.expr, dim: int | None, file: SourceFile) -> str:

@@ -5,19 +5,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
-from ptopt.rules.base import (
-    Evidence,
-    Fix,
-    Invalid,
-    Problem,
-    Rule,
-    Safety,
-    Severity,
-    SourceFile,
-    add_keyword,
-    keyword_of,
-    quote,
-)
+from ptopt.rules.base import Evidence, Fix, Invalid, Problem, Rule, Safety, SourceFile
+from ptopt.rules.code import add_keyword, keyword_of, quote
 from ptopt.rules.ops._calls import Op, torch_op
 from ptopt.source.file import remembered
 from ptopt.source.frequency import Often
@@ -47,7 +36,6 @@ class SyncInRepeatInterleave(Rule):
     id = "PTO415"
     name = "sync-in-repeat-interleave"
     family = "ops"
-    severity = Severity.MEDIUM
     triggers = ("repeat_interleave(",)
     since: ClassVar[Mapping[str, str]] = {"torch": "1.10"}
     nodes = (ast.Call,)

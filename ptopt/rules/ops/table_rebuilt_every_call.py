@@ -4,7 +4,8 @@ import ast
 from collections.abc import Iterator
 from typing import ClassVar
 
-from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.ops._pure import TABLES, changes, fixed_attributes, is_deferred
 from ptopt.rules.shared.places import frequency_evidence
 from ptopt.source.bindings import is_self

@@ -4,16 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import (
-    Invalid,
-    Problem,
-    Rule,
-    Severity,
-    SourceFile,
-    beside,
-    method_call,
-    quote,
-)
+from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile
+from ptopt.rules.code import beside, method_call, quote
 from ptopt.rules.ops._calls import names_in
 from ptopt.source.calls import last_name
 from ptopt.source.index import COMPREHENSIONS, FUNCTIONS, own_nodes

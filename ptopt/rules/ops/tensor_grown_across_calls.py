@@ -3,7 +3,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile
 from ptopt.rules.ops._calls import same_code
 from ptopt.rules.ops.cat_in_loop import joined_parts, joining_assignments
 from ptopt.source.bindings import is_self
@@ -31,7 +31,6 @@ class TensorGrownAcrossCalls(Rule):
     id = "PTO443"
     name = "tensor-grown-across-calls"
     family = "ops"
-    severity = Severity.MEDIUM
     most_stated = 0.5
     triggers = ("cat(", "concat(", "concatenate(", "hstack(", "vstack(", "append(")
     requires = ("self",)

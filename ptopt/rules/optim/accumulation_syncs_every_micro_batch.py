@@ -7,7 +7,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from typing import ClassVar
 
-from ptopt.rules.base import TEXTBOOK, Evidence, Invalid, Problem, Rule, Severity, SourceFile, keyword_of
+from ptopt.rules.base import TEXTBOOK, Evidence, Invalid, Problem, Rule, Severity, SourceFile
+from ptopt.rules.code import keyword_of
 from ptopt.rules.optim._prepared import bypasses_prepare
 from ptopt.source.calls import called_name
 from ptopt.source.file import remembered

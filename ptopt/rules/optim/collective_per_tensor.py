@@ -4,17 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import (
-    Evidence,
-    Invalid,
-    Problem,
-    Rule,
-    Severity,
-    SourceFile,
-    is_literal,
-    keyword_of,
-    quote,
-)
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import is_literal, keyword_of, quote
 
 _COLLECTIVES = frozenset(
     "all_reduce broadcast reduce all_gather all_gather_into_tensor reduce_scatter".split()
@@ -48,7 +39,6 @@ class CollectivePerTensor(Rule):
     id = "PTO445"
     name = "collective-per-tensor"
     family = "optim"
-    severity = Severity.MEDIUM
     most_stated = 0.45
     triggers = tuple(f"{name}(" for name in sorted(_COLLECTIVES))
     nodes = (ast.Call,)

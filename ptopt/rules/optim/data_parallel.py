@@ -4,7 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile, keyword_of
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import keyword_of
 
 _OFFERED = re.compile(r"DistributedDataParallel|init_process_group|\bDDP\b|accelerate|FSDP|fully_shard")
 _EVALUATES = re.compile(r"\.eval\(\)")
@@ -39,7 +40,6 @@ class DataParallel(Rule):
     id = "PTO706"
     name = "data-parallel"
     family = "optim"
-    severity = Severity.MEDIUM
     triggers = ("DataParallel",)
     nodes = (ast.Call,)
     partly = frozenset({"torchrun"})

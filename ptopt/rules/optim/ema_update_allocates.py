@@ -3,18 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import (
-    Benchmark,
-    Evidence,
-    Fix,
-    Invalid,
-    Problem,
-    Rule,
-    Safety,
-    SourceFile,
-    method_call,
-    replace_node,
-)
+from ptopt.rules.base import Benchmark, Evidence, Fix, Invalid, Problem, Rule, Safety, SourceFile
+from ptopt.rules.code import method_call, replace_node
 from ptopt.source.index import LOOPS, walk
 
 

@@ -4,7 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile, is_literal, keyword_of
+from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile
+from ptopt.rules.code import is_literal, keyword_of
 from ptopt.rules.shared.flow import assigned
 from ptopt.source.bindings import is_self
 from ptopt.source.calls import last_name

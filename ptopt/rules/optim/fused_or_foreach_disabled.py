@@ -4,17 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import (
-    Fix,
-    Invalid,
-    Problem,
-    Rule,
-    Safety,
-    SourceFile,
-    has_unpacking,
-    is_literal,
-    keyword_of,
-)
+from ptopt.rules.base import Fix, Invalid, Problem, Rule, Safety, SourceFile
+from ptopt.rules.code import has_unpacking, is_literal, keyword_of
 from ptopt.rules.shared.removal import remove_keyword
 
 _CLIP = frozenset(

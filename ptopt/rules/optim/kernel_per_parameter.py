@@ -5,7 +5,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, Span, quote
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, Span
+from ptopt.rules.code import quote
 from ptopt.rules.optim.ema_update_allocates import EmaUpdateAllocates
 from ptopt.source.index import own_nodes
 

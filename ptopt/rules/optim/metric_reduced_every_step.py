@@ -4,16 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import (
-    Invalid,
-    Problem,
-    Rule,
-    Severity,
-    SourceFile,
-    is_literal,
-    keyword_of,
-    quote,
-)
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import is_literal, keyword_of, quote
 from ptopt.rules.optim.collective_per_tensor import CollectivePerTensor
 from ptopt.rules.shared.dicts import is_dict
 from ptopt.rules.shared.places import frequency_evidence
@@ -55,7 +47,6 @@ class MetricReducedEveryStep(Rule):
     id = "PTO446"
     name = "metric-reduced-every-step"
     family = "optim"
-    severity = Severity.MEDIUM
     most_stated = 0.4
     triggers = tuple(f"{name}(" for name in sorted(_CALLS))
     nodes = (ast.Call,)

@@ -4,7 +4,8 @@ import ast
 from collections.abc import Iterator
 from typing import ClassVar
 
-from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile, is_literal, keyword_of
+from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile
+from ptopt.rules.code import is_literal, keyword_of
 from ptopt.source.frequency import Often
 
 

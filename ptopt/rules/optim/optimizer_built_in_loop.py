@@ -4,7 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile, method_call
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import method_call
 from ptopt.rules.shared.places import every_step, step_evidence, step_words
 from ptopt.source.calls import last_name
 from ptopt.source.context import Step
@@ -39,7 +40,6 @@ class OptimizerBuiltInLoop(Rule):
     id = "PTO704"
     name = "optimizer-built-in-loop"
     family = "optim"
-    severity = Severity.MEDIUM
     triggers = ("optim", "lr_scheduler", "LPIPS", "Loss")
     requires = ("backward", ".step(")
     nodes = (ast.Call,)
@@ -58,13 +58,6 @@ class OptimizerBuiltInLoop(Rule):
             optimizer = torch.optim.SGD(learner.parameters(), lr=0.1)
             F.mse_loss(learner(task.x), task.y).backward()
             optimizer.step()
-        """,
-        """
-        for fold in folds:
-            optimizer = torch.optim.Adam(build(fold).cuda().parameters())
-            for x, y in fold:
-                F.mse_loss(model(x), y).backward()
-                optimizer.step()
         """,
         """
         for step, (x, y) in enumerate(loader):

@@ -5,20 +5,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
-from ptopt.rules.base import (
-    Benchmark,
-    Evidence,
-    Fix,
-    Invalid,
-    Problem,
-    Rule,
-    Safety,
-    Severity,
-    SourceFile,
-    add_keyword,
-    has_unpacking,
-    keyword_of,
-)
+from ptopt.rules.base import Benchmark, Evidence, Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile
+from ptopt.rules.code import add_keyword, has_unpacking, keyword_of
 
 _ADAM = {"torch.optim.AdamW": "AdamW", "torch.optim.Adam": "Adam"}
 _CHOSEN = ("fused", "foreach", "capturable", "differentiable", "maximize")

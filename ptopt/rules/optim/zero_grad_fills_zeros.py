@@ -6,17 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 from ptopt.project.facts import Pin, ProjectFacts
-from ptopt.rules.base import (
-    Fix,
-    Invalid,
-    Problem,
-    Rule,
-    Safety,
-    Severity,
-    SourceFile,
-    add_keyword,
-    method_call,
-)
+from ptopt.rules.base import Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile
+from ptopt.rules.code import add_keyword, method_call
 from ptopt.rules.shared.arguments import may_take
 from ptopt.source.frequency import Often
 

@@ -5,18 +5,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
-from ptopt.rules.base import (
-    Fix,
-    Invalid,
-    Problem,
-    Rule,
-    Safety,
-    Severity,
-    SourceFile,
-    is_literal,
-    keyword_of,
-    method_call,
-)
+from ptopt.rules.base import Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile
+from ptopt.rules.code import is_literal, keyword_of, method_call
 from ptopt.rules.shared.removal import remove_keyword
 
 # Whoever reads `p.grad`, captures a graph or averages gradients by hand may need the tensors to stay.

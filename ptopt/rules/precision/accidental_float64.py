@@ -4,18 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import (
-    Edit,
-    Fix,
-    Invalid,
-    Problem,
-    Rule,
-    Safety,
-    SourceFile,
-    add_keyword,
-    has_unpacking,
-    keyword_of,
-)
+from ptopt.rules.base import Edit, Fix, Invalid, Problem, Rule, Safety, SourceFile
+from ptopt.rules.code import add_keyword, has_unpacking, keyword_of
 from ptopt.rules.shared.flow import value_of
 from ptopt.rules.shared.places import every_step, step_evidence
 from ptopt.source.file import remembered

@@ -16,11 +16,8 @@ from ptopt.rules.base import (
     Safety,
     Severity,
     SourceFile,
-    is_literal,
-    keyword_of,
-    method_call,
-    quote,
 )
+from ptopt.rules.code import is_literal, keyword_of, method_call, quote
 from ptopt.source.calls import called_name, last_name
 from ptopt.source.file import remembered
 from ptopt.source.index import FunctionNode

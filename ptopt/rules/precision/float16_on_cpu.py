@@ -3,19 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import (
-    Evidence,
-    Fix,
-    Invalid,
-    Problem,
-    Rule,
-    Safety,
-    Severity,
-    SourceFile,
-    keyword_of,
-    method_call,
-    replace_node,
-)
+from ptopt.rules.base import Evidence, Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile
+from ptopt.rules.code import keyword_of, method_call, replace_node
 
 _AUTOCASTS = frozenset(("torch.autocast", "torch.amp.autocast"))
 _STORES = frozenset(

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile
+from ptopt.rules.code import is_call_of
 from ptopt.rules.shared.places import step_evidence
 from ptopt.rules.shared.precision import chooses_precision, is_chosen_elsewhere
 from ptopt.source.calls import last_name
@@ -250,6 +251,4 @@ def _fits_tensors(file: SourceFile) -> bool:
 
 def _is_range(iterable: ast.expr) -> bool:
     """Loops over a range fit a few tensors more often than they train a network on a data set."""
-    return (
-        isinstance(iterable, ast.Call) and isinstance(iterable.func, ast.Name) and iterable.func.id == "range"
-    )
+    return is_call_of(iterable, "range")

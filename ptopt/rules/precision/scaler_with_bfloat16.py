@@ -3,21 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import (
-    Evidence,
-    Fix,
-    Invalid,
-    Problem,
-    Rule,
-    Safety,
-    Severity,
-    SourceFile,
-    add_keyword,
-    has_unpacking,
-    is_literal,
-    keyword_of,
-    replace_node,
-)
+from ptopt.rules.base import Evidence, Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile
+from ptopt.rules.code import add_keyword, has_unpacking, is_literal, keyword_of, replace_node
 
 _SCALERS = frozenset(
     (

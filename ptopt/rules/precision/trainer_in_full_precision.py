@@ -4,16 +4,8 @@ import ast
 from collections.abc import Iterator
 from typing import ClassVar
 
-from ptopt.rules.base import (
-    Invalid,
-    Problem,
-    Rule,
-    Severity,
-    SourceFile,
-    has_unpacking,
-    is_literal,
-    keyword_of,
-)
+from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile
+from ptopt.rules.code import has_unpacking, is_literal, keyword_of
 from ptopt.rules.shared.precision import lightning_precision
 
 _ARGUMENTS = frozenset({"TrainingArguments", "Seq2SeqTrainingArguments"})

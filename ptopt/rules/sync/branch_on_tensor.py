@@ -5,7 +5,8 @@ import re
 from collections.abc import Iterator
 from typing import ClassVar
 
-from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile, quote
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.shared.places import may_hold_a_step, often_place
 from ptopt.rules.sync._reads import beside, wait_facts
 from ptopt.rules.sync.tensor_asked_first import flag_first
@@ -58,7 +59,6 @@ class BranchOnTensor(Rule):
     id = "PTO103"
     name = "branch-on-tensor"
     family = "sync"
-    severity = Severity.MEDIUM
     triggers = ("if ", "while ", "assert ")
     sure_triggers = STEP_WORDS
     partly: ClassVar[frozenset[str]] = frozenset({"torch._assert_async", "torch.nan_to_num"})

@@ -4,7 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile, quote
+from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.memory._results import is_large_result
 from ptopt.rules.ops._calls import torch_op
 from ptopt.rules.shared.export import for_export

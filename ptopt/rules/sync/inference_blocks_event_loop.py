@@ -16,8 +16,8 @@ from ptopt.rules.base import (
     Safety,
     Severity,
     SourceFile,
-    quote,
 )
+from ptopt.rules.code import quote
 from ptopt.rules.shared.endpoints import dotted, endpoint_decorator
 from ptopt.rules.sync._served import RUNS, is_generator, is_loaded, model_given, runs_loaded
 from ptopt.source.calls import called_name, last_name

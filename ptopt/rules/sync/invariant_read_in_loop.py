@@ -4,7 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, method_call, quote
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import method_call, quote
 from ptopt.source.calls import last_name
 from ptopt.source.file import remembered
 from ptopt.source.index import Loop, own_nodes, walk
@@ -51,7 +52,6 @@ class InvariantReadInLoop(Rule):
     id = "PTO105"
     name = "invariant-read-in-loop"
     family = "sync"
-    severity = Severity.MEDIUM
     triggers = (".item()", ".tolist()", ".cpu()", ".numpy()")
     requires = ("for ", "while ")
     nodes = (ast.Call,)

@@ -4,16 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import (
-    TEXTBOOK,
-    Invalid,
-    Problem,
-    Rule,
-    Severity,
-    SourceFile,
-    method_call,
-    quote,
-)
+from ptopt.rules.base import TEXTBOOK, Invalid, Problem, Rule, Severity, SourceFile
+from ptopt.rules.code import method_call, quote
 from ptopt.rules.shared.flow import assigned
 from ptopt.rules.shared.places import may_hold_a_step, often_place
 from ptopt.rules.sync._accumulated import summed_on_device

@@ -3,7 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, keyword_of, quote
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import is_call_of, keyword_of, quote
 from ptopt.rules.shared.places import often_place
 from ptopt.rules.sync._reads import beside, wait_facts
 from ptopt.source.index import walk
@@ -167,7 +168,7 @@ def _counted(call: ast.Call, file: SourceFile) -> bool:
     parent = file.index.parent(call)
     if isinstance(parent, ast.Attribute):
         return parent.attr in ("numel", "shape", "size")
-    return isinstance(parent, ast.Call) and isinstance(parent.func, ast.Name) and parent.func.id == "len"
+    return is_call_of(parent, "len")
 
 
 def _advice(call: ast.Call, file: SourceFile) -> str:

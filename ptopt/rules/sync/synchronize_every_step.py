@@ -4,7 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile, quote
+from ptopt.rules.base import Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.shared.places import often_place
 from ptopt.rules.shared.removal import remove_statement
 from ptopt.rules.sync._reads import small_gain

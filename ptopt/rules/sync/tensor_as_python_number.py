@@ -5,7 +5,8 @@ import re
 from collections.abc import Iterator
 from types import NoneType
 
-from ptopt.rules.base import TEXTBOOK, Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.base import TEXTBOOK, Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.shared.flow import assigned
 from ptopt.rules.shared.places import often_place
 from ptopt.rules.sync._reads import beside, wait_facts

@@ -3,18 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import (
-    TEXTBOOK,
-    Fix,
-    Invalid,
-    Problem,
-    Rule,
-    Safety,
-    Severity,
-    SourceFile,
-    quote,
-    replace_node,
-)
+from ptopt.rules.base import TEXTBOOK, Fix, Invalid, Problem, Rule, Safety, SourceFile
+from ptopt.rules.code import quote, replace_node
 from ptopt.rules.shared.places import often_place
 from ptopt.rules.sync._reads import wait_facts
 from ptopt.source.index import walk
@@ -46,7 +36,6 @@ class TensorAskedFirst(Rule):
     id = "PTO138"
     name = "tensor-asked-first"
     family = "sync"
-    severity = Severity.MEDIUM
     triggers = (" and ", " or ")
     nodes = (ast.If, ast.Assert, ast.IfExp)  # a `while` asks its flag once more, at its end
     when_wrong = "the flag nearly always leaves the decision to the tensor, or the code runs on the CPU"

@@ -4,7 +4,8 @@ import ast
 from collections.abc import Iterator
 from itertools import islice
 
-from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile, quote
+from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.shared.places import Place, may_hold_a_step, often_place
 from ptopt.rules.sync._reads import beside, small_gain, wait_facts
 from ptopt.source.context import STEP_WORDS

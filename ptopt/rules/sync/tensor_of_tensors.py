@@ -4,7 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import TEXTBOOK, Invalid, Problem, Rule, SourceFile, keyword_of, quote
+from ptopt.rules.base import TEXTBOOK, Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import keyword_of, quote
 from ptopt.rules.shared.places import often_place
 from ptopt.rules.shared.tensor_lists import device_tensors_in
 from ptopt.source.file import remembered

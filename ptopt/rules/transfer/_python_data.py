@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ptopt.rules.base import has_unpacking, keyword_of
+from ptopt.rules.code import has_unpacking, keyword_of
 from ptopt.rules.shared.moves import Move, is_accelerator, move_of
 from ptopt.rules.shared.tensor_lists import device_tensors_in
 from ptopt.rules.transfer._hot import Hot, attributes_bound_in, attributes_set_in, bound_in

@@ -4,7 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.shared.loaders import batches_move_by_framework, read_from_device, root_name
 from ptopt.rules.shared.moves import Move, move_of
 from ptopt.rules.shared.pinning import moved_from_pinned, moved_from_unpinned, pinning_loaders

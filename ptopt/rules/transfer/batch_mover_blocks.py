@@ -4,7 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Fix, Invalid, Problem, Rule, Safety, SourceFile, add_keyword, quote
+from ptopt.rules.base import Evidence, Fix, Invalid, Problem, Rule, Safety, SourceFile
+from ptopt.rules.code import add_keyword, is_call_of, quote
 from ptopt.rules.shared.arguments import may_take
 from ptopt.rules.shared.moves import Move, move_of
 from ptopt.source.calls import called_name
@@ -16,8 +17,7 @@ _MOVER = re.compile(
     re.I,
 )
 _NO_BATCH = re.compile(r"model|optim|state|net(work)?(_|$)|module|param|weight|cpu|host|offload_to", re.I)
-
-
+_NO_TENSORS = ("module", "scalar", "array")
 _JOINS = re.compile(r"^(cat|concat|einsum|matmul|embed_tokens|encode_\w+|interpolate)$")
 
 
@@ -31,9 +31,6 @@ class BatchMoverBlocks(Rule):
     ## Why it is slow
     A batch has several tensors, and Python waits for each copy in turn. From pinned memory, with `non_blocking=True`, the
     copies are queued and Python goes on.
-
-    ## When this is wrong
-    When no caller's batches are in pinned memory (`pin_memory=True`): then the copies wait in any case.
 
     ## Fix safety
     Unsafe only where the CPU tensor is changed after the copy was queued. Kernels wait for the copy by themselves.
@@ -122,11 +119,7 @@ class BatchMoverBlocks(Rule):
             return
         flag = "non_blocking=non_blocking" if dropped else "non_blocking=True"
         first = moves[0].call
-        recursive = any(
-            c.func.id == node.name
-            for c in walk(node)
-            if isinstance(c, ast.Call) and isinstance(c.func, ast.Name)
-        )
+        recursive = any(is_call_of(c, node.name) for c in walk(node))
         why = (
             f"`{node.name}` takes `non_blocking` and does not pass it on: {quote(file, first)} waits for the copy whatever "
             "the caller wants."
@@ -156,11 +149,7 @@ def _blocking(function: FunctionNode, file: SourceFile) -> Iterator[Move]:
     """The moves in the function itself that wait, of anything but a module."""
     for call in file.calls.calls_in(function):
         move = move_of(call, file)
-        if (
-            move is None
-            or move.non_blocking
-            or file.values.of(move.tensor).kind in ("module", "scalar", "array")
-        ):
+        if move is None or move.non_blocking or file.values.of(move.tensor).kind in _NO_TENSORS:
             continue
         if isinstance(move.tensor, ast.Call) or _NO_BATCH.search(file.source(move.tensor)):
             continue

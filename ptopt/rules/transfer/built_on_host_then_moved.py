@@ -3,7 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.shared.moves import move_of
 from ptopt.rules.transfer._hot import hot_place
 from ptopt.rules.transfer._origins import built_from_factories, sources

@@ -5,19 +5,8 @@ import re
 from collections.abc import Iterator
 from typing import ClassVar
 
-from ptopt.rules.base import (
-    Fix,
-    Invalid,
-    Problem,
-    Rule,
-    Safety,
-    SourceFile,
-    keyword_of,
-    method_call,
-    quote,
-    replace_node,
-    writes_spaces,
-)
+from ptopt.rules.base import Fix, Invalid, Problem, Rule, Safety, SourceFile
+from ptopt.rules.code import keyword_of, method_call, quote, replace_node, writes_spaces
 from ptopt.rules.transfer._hot import Hot, hot_place
 from ptopt.rules.transfer._python_data import LEGACY_DTYPES, Made, is_constant, made_of, number
 from ptopt.source.calls import last_name

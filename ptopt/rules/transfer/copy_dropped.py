@@ -4,18 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import (
-    TEXTBOOK,
-    Edit,
-    Fix,
-    Invalid,
-    Problem,
-    Rule,
-    Safety,
-    SourceFile,
-    keyword_of,
-    quote,
-)
+from ptopt.rules.base import TEXTBOOK, Edit, Fix, Invalid, Problem, Rule, Safety, SourceFile
+from ptopt.rules.code import keyword_of, quote
 from ptopt.source.bindings import is_self
 from ptopt.source.calls import last_name
 from ptopt.source.frequency import Often

@@ -4,7 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, keyword_of, quote
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile
+from ptopt.rules.code import keyword_of, quote
 from ptopt.rules.shared.moves import move_of
 from ptopt.source.calls import called_name
 from ptopt.source.file import remembered

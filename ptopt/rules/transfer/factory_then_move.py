@@ -3,19 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import (
-    Edit,
-    Fix,
-    Invalid,
-    Problem,
-    Rule,
-    Safety,
-    SourceFile,
-    add_keyword,
-    has_unpacking,
-    keyword_of,
-    quote,
-)
+from ptopt.rules.base import Edit, Fix, Invalid, Problem, Rule, Safety, SourceFile
+from ptopt.rules.code import add_keyword, has_unpacking, keyword_of, quote
 from ptopt.rules.shared.moves import Move, move_of
 from ptopt.rules.transfer._hot import Hot, hot_place
 from ptopt.rules.transfer._python_data import MOVES, factory_behind

@@ -3,7 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Fix, Invalid, Problem, Rule, Safety, SourceFile, add_keyword, quote
+from ptopt.rules.base import Evidence, Fix, Invalid, Problem, Rule, Safety, SourceFile
+from ptopt.rules.code import add_keyword, quote
 from ptopt.rules.shared.flow import entries_of
 from ptopt.rules.transfer._hot import hot_place
 from ptopt.rules.transfer._origins import built_from_factories

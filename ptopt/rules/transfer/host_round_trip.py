@@ -3,7 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, keyword_of, quote
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import keyword_of, quote
 from ptopt.rules.shared.export import for_export
 from ptopt.rules.shared.host_only import needs_host
 from ptopt.rules.shared.moves import is_accelerator, move_of

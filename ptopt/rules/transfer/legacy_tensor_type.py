@@ -4,8 +4,9 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Edit, Fix, Invalid, Problem, Rule, Safety, SourceFile, quote
-from ptopt.rules.shared.flow import assigned
+from ptopt.rules.base import Edit, Fix, Invalid, Problem, Rule, Safety, SourceFile
+from ptopt.rules.code import method_call, quote
+from ptopt.rules.shared.flow import assigned, outer_call
 from ptopt.rules.shared.moves import move_of
 from ptopt.rules.transfer._hot import hot_place
 
@@ -98,18 +99,14 @@ class LegacyTensorType(Rule):
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
-        if not (
-            isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "type"
-        ):
-            return
-        if len(node.args) != 1 or node.keywords:
+        tensor = method_call(node, "type")
+        if tensor is None or not isinstance(node, ast.Call) or len(node.args) != 1 or node.keywords:
             return
         target = node.args[0]
         text = target.value if isinstance(target, ast.Constant) else file.imports.qualified(target)
         match = _CPU_TYPE.match(text) if isinstance(text, str) else None
         if match is None:
             return
-        tensor = node.func.value
         value, moved = file.values.of(tensor), _on_device(tensor, file)
         if value.device == "cpu" or not (moved or value.kind == "tensor"):
             return
@@ -138,9 +135,8 @@ class LegacyTensorType(Rule):
 
 def _moved_after(node: ast.Call, file: SourceFile) -> bool:
     """Is the result sent to a device by the very next call?"""
-    attribute = file.index.parent(node)
-    call = file.index.parent(attribute) if isinstance(attribute, ast.Attribute) else None
-    return isinstance(call, ast.Call) and move_of(call, file) is not None
+    call = outer_call(node, file)
+    return call is not None and move_of(call, file) is not None
 
 
 _LEAVES = frozenset({"cpu", "numpy", "item", "tolist", "size", "dim", "numel"})

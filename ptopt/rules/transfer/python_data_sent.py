@@ -3,7 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Edit, Fix, Invalid, Problem, Rule, Safety, SourceFile, add_keyword, quote
+from ptopt.rules.base import Edit, Fix, Invalid, Problem, Rule, Safety, SourceFile
+from ptopt.rules.code import add_keyword, quote
 from ptopt.rules.transfer._hot import Hot, hot_place
 from ptopt.rules.transfer._python_data import LEGACY_DTYPES, MOVES, Made, is_constant, is_host_data, made_of
 

@@ -5,7 +5,8 @@ import re
 from collections.abc import Iterator
 from typing import ClassVar
 
-from ptopt.rules.base import Edit, Evidence, Fix, Invalid, Problem, Rule, Safety, SourceFile, quote
+from ptopt.rules.base import Edit, Evidence, Fix, Invalid, Problem, Rule, Safety, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.shared.moves import Move, move_of
 from ptopt.rules.transfer._hot import attributes_set_in
 from ptopt.source.file import remembered

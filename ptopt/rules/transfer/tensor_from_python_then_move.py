@@ -3,19 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import (
-    Edit,
-    Fix,
-    Invalid,
-    Problem,
-    Rule,
-    Safety,
-    Severity,
-    SourceFile,
-    add_keyword,
-    keyword_of,
-    quote,
-)
+from ptopt.rules.base import Edit, Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile
+from ptopt.rules.code import add_keyword, keyword_of, quote
 from ptopt.rules.transfer._hot import hot_place
 from ptopt.rules.transfer._python_data import MOVES, Made, is_constant, is_host_data, made_of
 

@@ -4,7 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Edit, Evidence, Fix, Invalid, Problem, Rule, Safety, SourceFile, quote
+from ptopt.rules.base import Edit, Evidence, Fix, Invalid, Problem, Rule, Safety, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.shared.moves import move_of
 from ptopt.rules.transfer._hot import hot_place
 from ptopt.source.waits import goes_to_cpu

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from ptopt.rules.base import Invalid
-from ptopt.rules.configs import ConfigFile, ConfigProblem, ConfigRule, Edit, Fix, Safety, Severity
+from ptopt.rules.configs import ConfigFile, ConfigProblem, ConfigRule, Edit, Fix, Safety
 from ptopt.rules.workflow._jobs import TorchInstall, runs_often, torch_installs
 
 _CHOSEN = re.compile(
@@ -35,7 +35,6 @@ class CudaBuildOnCpuRunner(ConfigRule):
     id = "PTO072"
     name = "cuda-build-on-cpu-runner"
     family = "workflow"
-    severity = Severity.MEDIUM
     kinds = frozenset({"workflow"})
     prior = 0.85
     when_wrong = "the job needs the CUDA libraries, for example to compile an extension"
