@@ -65,11 +65,6 @@ class MaskedArithmetic(Rule):
             def pad(x, key_mask):
                 return x * key_mask + -1e9 * (1.0 - key_mask)  # !
         """),
-        Invalid("""
-            def replace(x, y: torch.Tensor):
-                empty = (y == 0).to(x.dtype)
-                return empty * x + (1 - empty) * y  # !
-        """),
     )
 
     def candidates(self, file: SourceFile) -> list[ast.AST]:
@@ -87,39 +82,36 @@ class MaskedArithmetic(Rule):
         sides = [_product(node.left), _product(node.right)]
         if not sides[0] or not sides[1]:
             return
-        for place in (0, 1):
-            for inverted in sides[place]:
-                mask = _one_minus(inverted)
-                if mask is None or not any(same_code(mask, factor) for factor in sides[1 - place]):
-                    continue
-                binary, line = _is_binary(mask, file)
-                taken = [f for f in sides[1 - place] if not same_code(f, mask)]
-                other = [f for f in sides[place] if f is not inverted]
-                name = file.source(mask)
-                filled = other and isinstance(other[0], (ast.Constant, ast.UnaryOp)) and taken
-                named = isinstance(mask, ast.Name) and _MASK.search(mask.id)
-                if not binary and not (named and filled):
-                    continue  # a blend
-                if any(
-                    "astype" in file.source(f) or file.values.of(f).kind == "array"
-                    for f in (mask, *taken, *other)
-                ):
-                    return  # NumPy has neither kernels nor `masked_fill`
-                instead = (
-                    f"{file.source(taken[0])}.masked_fill(~{name}.bool(), {file.source(other[0])})"
-                    if filled
-                    else f"torch.where({name}.bool(), {_text(taken, file)}, {_text(other, file)})"
-                )
-                yield Problem(
-                    node,
-                    f"{quote(file, node)} selects by `{name}` with four kernels and three temporary tensors. Where the mask "
-                    f"holds only zeros and ones, `{instead}` is one kernel.",
-                    0.5 if binary else 0.3,
-                    (Evidence(line, "the mask is zeros and ones"),) if line and line != node.lineno else (),
-                    subject=node,
-                    facts={"binary": binary, "filled": bool(filled)},
-                )
-                return
+        for place, inverted in [(at, factor) for at, side in enumerate(sides) for factor in side]:
+            mask = _one_minus(inverted)
+            if mask is None or not any(same_code(mask, factor) for factor in sides[1 - place]):
+                continue
+            binary, line = _is_binary(mask, file)
+            taken = [f for f in sides[1 - place] if not same_code(f, mask)]
+            other = [f for f in sides[place] if f is not inverted]
+            name = file.source(mask)
+            filled = other and isinstance(other[0], (ast.Constant, ast.UnaryOp)) and taken
+            named = isinstance(mask, ast.Name) and _MASK.search(mask.id)
+            if not binary and not (named and filled):
+                continue  # a blend
+            factors = (mask, *taken, *other)
+            if any("astype" in file.source(f) or file.values.of(f).kind == "array" for f in factors):
+                return  # NumPy has neither kernels nor `masked_fill`
+            instead = (
+                f"{file.source(taken[0])}.masked_fill(~{name}.bool(), {file.source(other[0])})"
+                if filled
+                else f"torch.where({name}.bool(), {_text(taken, file)}, {_text(other, file)})"
+            )
+            yield Problem(
+                node,
+                f"{quote(file, node)} selects by `{name}` with four kernels and three temporary tensors. Where the mask "
+                f"holds only zeros and ones, `{instead}` is one kernel.",
+                0.5 if binary else 0.3,
+                (Evidence(line, "the mask is zeros and ones"),) if line and line != node.lineno else (),
+                subject=node,
+                facts={"binary": binary, "filled": bool(filled)},
+            )
+            return
 
 
 def _product(expr: ast.expr) -> list[ast.expr]:

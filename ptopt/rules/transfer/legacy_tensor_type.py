@@ -9,20 +9,9 @@ from ptopt.rules.code import method_call, quote
 from ptopt.rules.shared.flow import assigned, outer_call
 from ptopt.rules.shared.moves import move_of
 from ptopt.rules.transfer._hot import hot_place
+from ptopt.source.torch_names import LEGACY_TYPES
 
-_CPU_TYPE = re.compile(r"^torch\.(Float|Double|Half|BFloat16|Long|Int|Short|Byte|Bool|Char)Tensor$")
-_DTYPES = {
-    "Float": "float32",
-    "Double": "float64",
-    "Half": "float16",
-    "BFloat16": "bfloat16",
-    "Long": "int64",
-    "Int": "int32",
-    "Short": "int16",
-    "Byte": "uint8",
-    "Bool": "bool",
-    "Char": "int8",
-}
+_CPU_TYPE = re.compile(rf"^torch\.({'|'.join(LEGACY_TYPES)})$")
 
 
 class LegacyTensorType(Rule):
@@ -113,7 +102,7 @@ class LegacyTensorType(Rule):
         hot = hot_place(node, file)
         if hot is None:
             return
-        dtype = f"torch.{_DTYPES[match[1]]}"
+        dtype = f"torch.{LEGACY_TYPES[match[1]]}"
         back = ", and the next call copies it to the device again" if _moved_after(node, file) else ""
         yield Problem(
             node,
