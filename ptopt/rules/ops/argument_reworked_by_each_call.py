@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile
 from ptopt.rules.code import has_unpacking, quote
 from ptopt.rules.ops._pure import changes, cost, costly, is_pure, reads, steady
+from ptopt.rules.shared.flow import block_of
 from ptopt.source.frequency import Often
 from ptopt.source.index import FUNCTIONS, FunctionNode
 
@@ -153,16 +154,8 @@ def _pairs(callers: list[ast.Call], file: SourceFile) -> Iterator[tuple[ast.Call
         if has_unpacking(first) or has_unpacking(second):
             continue
         one, two = file.index.statement_of(first), file.index.statement_of(second)
-        if file.index.parent(one) is file.index.parent(two) and _same_block(one, two, file):
+        if file.index.parent(one) is file.index.parent(two) and two in block_of(one, file):
             yield first, second
-
-
-def _same_block(one: ast.stmt, two: ast.stmt, file: SourceFile) -> bool:
-    block = file.index.parent(one)
-    return any(
-        isinstance(body := getattr(block, name, None), list) and one in body and two in body
-        for name in ("body", "orelse", "finalbody")
-    )
 
 
 def _shared(first: ast.Call, second: ast.Call, callee: FunctionNode, file: SourceFile) -> frozenset[str]:

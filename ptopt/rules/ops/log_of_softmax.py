@@ -46,6 +46,9 @@ class LogOfSoftmax(Rule):
         log_probs = F.log_softmax(logits, dim=-1)
         """,
         """
+        loss = F.cross_entropy(logits, target)
+        """,
+        """
         entropy = torch.log(torch.sum(F.softmax(logits, dim=1), dim=0))
         """,
         """

@@ -18,6 +18,7 @@ from ptopt.rules.ops._pure import (
     result_changes,
     steady,
 )
+from ptopt.rules.shared.flow import block_of
 from ptopt.source.calls import called_name, last_name
 from ptopt.source.frequency import Often
 from ptopt.source.index import FUNCTIONS, FunctionNode, walk
@@ -217,10 +218,7 @@ def _dominates(first: ast.expr, second: ast.expr, file: SourceFile) -> bool:
         return True
     for ancestor, child in file.index.ancestors(second):
         if ancestor is block:
-            for name in ("body", "orelse", "finalbody"):
-                stmts = getattr(ancestor, name, None)
-                if isinstance(stmts, list) and one in stmts:
-                    return child in stmts
+            return child in block_of(one, file)
     return False
 
 

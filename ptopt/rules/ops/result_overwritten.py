@@ -8,7 +8,7 @@ from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile
 from ptopt.rules.code import quote
 from ptopt.rules.ops._pure import cost, is_module_call
 from ptopt.rules.ops._wasted import expensive
-from ptopt.rules.shared.flow import runs_network
+from ptopt.rules.shared.flow import block_of, runs_network
 from ptopt.source.calls import called_name
 from ptopt.source.frequency import Often
 from ptopt.source.index import FunctionNode, own_nodes, walk
@@ -200,17 +200,13 @@ def _overwrites(
     node: ast.Assign, name: str, function: FunctionNode, file: SourceFile
 ) -> tuple[ast.If, ast.stmt] | None:
     """The later condition of the same block in a branch of which the name is replaced unread, and where."""
-    parent = file.index.parent(node)
-    for field in ("body", "orelse", "finalbody"):
-        block = getattr(parent, field, None)
-        if isinstance(block, list) and node in block:
-            later = block[block.index(node) + 1 :]
-            if not any(isinstance(stmt, ast.If) for stmt in later):
-                return None
-            reads = [load.lineno for load in file.uses.loads(function, name) if load.lineno > node.lineno]
-            bound = [b.line for b in file.bindings.of(function, name) if b.line > node.lineno]
-            return _replaced(later, name, reads, bound)
-    return None
+    block = block_of(node, file)
+    later = block[block.index(node) + 1 :] if block else []
+    if not any(isinstance(stmt, ast.If) for stmt in later):
+        return None
+    reads = [load.lineno for load in file.uses.loads(function, name) if load.lineno > node.lineno]
+    bound = [b.line for b in file.bindings.of(function, name) if b.line > node.lineno]
+    return _replaced(later, name, reads, bound)
 
 
 def _replaced(

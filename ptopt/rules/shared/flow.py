@@ -77,6 +77,13 @@ def value_of(expr: ast.expr, file: SourceFile) -> ast.expr:
     return assigned(expr, file) or expr
 
 
+def block_of(node: ast.AST, file: SourceFile) -> list[ast.stmt]:
+    """The statements among which a statement stands; none for what is no statement of a block."""
+    parent = file.index.parent(node)
+    blocks = (getattr(parent, name, None) for name in ("body", "orelse", "finalbody"))
+    return next((block for block in blocks if isinstance(block, list) and node in block), [])
+
+
 def entries_of(subscript: ast.Subscript) -> list[ast.expr]:
     """What stands between the brackets: `0` and `:k` of `x[0, :k]`."""
     return subscript.slice.elts if isinstance(subscript.slice, ast.Tuple) else [subscript.slice]
