@@ -238,8 +238,8 @@ def _words(tree: ast.Module) -> tuple[set[str], set[str]]:
 @cache
 def _rule_words(rule: Rule) -> frozenset[str]:
     """The words of the rule's own examples and advice."""
-    fixed = [case.fixed for case in rule.INVALID if case.fixed]
-    code = "\n".join([rule.sections().get("Use instead", ""), *rule.VALID, *fixed])
+    written = [code for case in rule.INVALID for code in (case.fixed, case.instead) if code]
+    code = "\n".join([rule.sections().get("Use instead", ""), *rule.VALID, *written])
     return frozenset(_WORD.findall(code))
 
 

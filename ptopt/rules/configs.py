@@ -12,7 +12,9 @@ from ptopt.configs.file import ConfigFile
 from ptopt.configs.kinds import Block
 from ptopt.configs.values import Entry, Node, Scalar
 from ptopt.findings import Edit, Evidence, Fix, Safety, Span
+from ptopt.pathkind import language as path_language
 from ptopt.rules.base import Rule, Severity
+from ptopt.rules.examples import config_path, plain
 
 __all__ = [
     "Block", "ConfigFile", "ConfigProblem", "ConfigRule", "Edit", "Entry", "Evidence", "Fix", "Node", "Safety", "Scalar",
@@ -43,6 +45,12 @@ class ConfigRule(Rule):
     libraries: ClassVar[tuple[str, ...]] = ()
     kinds: ClassVar[frozenset[str]]  # the file must be of one of these
     prior: ClassVar[float] = 0.6
+
+    @classmethod
+    def fenced(cls, code: str) -> str:
+        text = plain(code).rstrip()
+        language = "json" if text.startswith("{") else path_language(config_path(code))
+        return f"```{language}\n{text}\n```"
 
     def check_config(self, file: ConfigFile) -> Iterator[ConfigProblem]:
         raise NotImplementedError(f"{type(self).__name__} has no check")

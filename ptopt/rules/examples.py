@@ -1,4 +1,4 @@
-"""Turns a rule's examples into files: what the tests run, the pages print, and the model is shown."""
+"""A rule's examples, and how they become files: what the tests run, the pages print, and the model is shown."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ import re
 import textwrap
 
 from ptopt.change import ChangedFile, whole_file
-from ptopt.rules.base import MARK
+
+MARK = "# !"  # ends the lines of an INVALID example where a comment is expected
+_REMOVED = "# - "  # starts the lines of an example that a change took out, for rules about changes
+# Lines of an INVALID example that take the place of those above them: by the fix, or by an author where there is none.
+_WRITTEN = re.compile(r"( *)# ([+~])(?: (.*)|$)")
 
 PRELUDE = """\
 import math
@@ -21,6 +25,44 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 """
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Invalid:
+    """Code that the rule reports on the lines that end in `# !`; `fixed` is the code after the fix, if it has one.
+
+    What the fix changes may stand in the code itself: lines that start with `# + ` take the place of the line above them,
+    and `# +` alone takes that line out, or stands for an empty one below another. Where no fix is offered, `# ~ ` shows in the same way what to write: `instead`.
+    """
+
+    code: str
+    fixed: str | None = None
+    instead: str | None = None
+
+    def __post_init__(self) -> None:
+        text = self.code
+        object.__setattr__(self, "code", _written(text, ""))
+        for field, mark in (("fixed", "+"), ("instead", "~")):
+            written = _written(text, mark)
+            if written != self.code:
+                object.__setattr__(self, field, written)
+
+
+def _written(text: str, mark: str) -> str:
+    """The code of an example with the lines that have the mark, in their places."""
+    lines: list[str] = []
+    replaces = False
+    for line in text.split("\n"):
+        new = _WRITTEN.fullmatch(line)
+        if new is None:
+            lines.append(line)
+        elif new[2] == mark:
+            if not replaces:
+                lines.pop()
+            if new[3] is not None or replaces:
+                lines.append(f"{new[1]}{new[3] or ''}".rstrip())
+        replaces = new is not None
+    return "\n".join(lines)
 
 
 def plain(code: str) -> str:
@@ -68,9 +110,6 @@ def marked_lines(code: str) -> list[int]:
     """Lines of `plain(code)` on which a comment is expected."""
     lines = textwrap.dedent(code).strip("\n").split("\n")
     return [number for number, line in enumerate(lines, 1) if line.endswith(MARK)]
-
-
-_REMOVED = "# - "  # starts the lines of an example that a change took out, for rules about changes
 
 
 def as_change(path: str, text: str) -> ChangedFile:

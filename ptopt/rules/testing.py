@@ -16,7 +16,8 @@ _PATH = "example.py"
 def faults(rule: Rule) -> list[str]:
     """What is wrong with the rule or its examples, a sentence each; [] where each example is as the rule says.
 
-    `VALID` is left alone, `INVALID` is reported on the lines that end in `# !`, and its fix gives `fixed`.
+    `VALID` is left alone, `INVALID` is reported on the lines that end in `# !`, its fix gives `fixed`, and `instead` is left
+    alone again.
     """
     return [*_in_each(rule.VALID, "VALID", rule), *_in_each(rule.INVALID, "INVALID", rule)]
 
@@ -46,6 +47,8 @@ def fault_of_invalid(rule: Rule, case: Invalid) -> str:
     lines = sorted({hit.span.start for hit in hits})
     if lines != expected:
         return f"is reported on the lines {lines} of the example with its imports, not on {expected}"
+    if case.instead is not None and _hits(rule, as_file(case.instead)):
+        return "what to write instead is reported again"
     return _fault_of_fix(rule, case, text, file, hits)
 
 

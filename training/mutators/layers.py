@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from ptopt.findings import Edit
-from ptopt.rules.base import keyword_of
+from ptopt.rules.code import keyword_of
 from ptopt.source.calls import last_name
 from ptopt.source.file import SourceFile
 from training.mutators.base import (

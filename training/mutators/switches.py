@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from ptopt.findings import Edit
-from ptopt.rules.base import has_unpacking
+from ptopt.rules.code import has_unpacking
 from ptopt.source.file import SourceFile
 from ptopt.source.frequency import Often
 from training.mutators.base import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import has_unpacking, keyword_of, method_call
+from ptopt.rules.code import has_unpacking, keyword_of, method_call
 from ptopt.source.file import SourceFile
 from training.mutators.base import (
     Mutation,

@@ -7,7 +7,8 @@ import re
 
 from ptopt.rules.attention._scores import Scores
 from ptopt.rules.attention._weights import Mixed
-from ptopt.rules.base import SourceFile, keyword_of
+from ptopt.rules.base import SourceFile
+from ptopt.rules.code import keyword_of
 from ptopt.source.file import remembered
 from ptopt.source.index import walk
 

@@ -7,7 +7,8 @@ import re
 from bisect import bisect_left
 from dataclasses import dataclass, field
 
-from ptopt.rules.base import SourceFile, keyword_of
+from ptopt.rules.base import SourceFile
+from ptopt.rules.code import keyword_of
 from ptopt.source.calls import last_name
 from ptopt.source.file import remembered
 from ptopt.source.index import FunctionNode

@@ -190,8 +190,7 @@ class AttentionByHand(Rule):
                     return y.transpose(1, 2)
             """,
         ),
-        Invalid(
-            """
+        Invalid("""
             class Attention(nn.Module):
                 def __init__(self):
                     super().__init__()
@@ -203,17 +202,14 @@ class AttentionByHand(Rule):
                         dots = dots.masked_fill(~mask, -torch.finfo(dots.dtype).max)
                     attn = self.attend(dots)
                     return torch.matmul(attn, v)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def attention(q, k, v, bias):
                 sim = torch.einsum("b h i d, b h j d -> b h i j", q, k)  # !
                 sim = sim * q.shape[-1] ** -0.5
                 attn = sim.softmax(dim=-1)
                 return torch.einsum("b h i j, b h j d -> b h i d", attn, v)
-            """
-        ),
+        """),
         Invalid(
             """
             class SingleHead(nn.Module):
@@ -238,8 +234,7 @@ class AttentionByHand(Rule):
                     return F.scaled_dot_product_attention(q.unsqueeze(0), k.unsqueeze(0), v.unsqueeze(0), scale=1.0).squeeze(0)
             """,
         ),
-        Invalid(
-            """
+        Invalid("""
             class FlexAttention(nn.Module):
                 def forward(self, q, k, v):
                     return flex_attention(q, k, v, block_mask=self.mask)
@@ -247,18 +242,10 @@ class AttentionByHand(Rule):
             class Pooling(nn.Module):
                 def forward(self, q, k, v):
                     scores = q @ k.transpose(-2, -1)  # !
+                    # +
                     return scores.softmax(dim=-1) @ v
-            """,
-            """
-            class FlexAttention(nn.Module):
-                def forward(self, q, k, v):
-                    return flex_attention(q, k, v, block_mask=self.mask)
-
-            class Pooling(nn.Module):
-                def forward(self, q, k, v):
-                    return F.scaled_dot_product_attention(q, k, v, scale=1.0)
-            """,
-        ),
+                    # + return F.scaled_dot_product_attention(q, k, v, scale=1.0)
+        """),
         Invalid(
             """
             def attention(q, k, v):

@@ -4,8 +4,10 @@ import ast
 from bisect import bisect_right
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, keyword_of, quote
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import keyword_of, quote
 from ptopt.rules.ops._calls import int_literal, same_code
+from ptopt.rules.shared.flow import entries_of
 
 
 class AttentionForOnePosition(Rule):
@@ -18,21 +20,6 @@ class AttentionForOnePosition(Rule):
     ## Why it is slow
     Scores, weights and the output projection are computed for all queries, and all but one are thrown away: the work is as
     many times too large as there are positions.
-
-    ## When this is wrong
-    When the other positions are used elsewhere.
-
-    ## Example
-    ```python
-    x, _ = self.attn(x, x, x)
-    return x[0]
-    ```
-
-    ## Use instead
-    ```python
-    x, _ = self.attn(x[:1], x, x)
-    return x.squeeze(0)
-    ```
 
     ## Fix safety
     No fix: the layout of the sequence decides what to slice.
@@ -67,15 +54,13 @@ class AttentionForOnePosition(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def forward(self, x):
                 x, _ = F.multi_head_attention_forward(query=x, key=x, value=x, num_heads=8)  # !
+                # ~ x, _ = F.multi_head_attention_forward(query=x[:1], key=x, value=x, num_heads=8)
                 return x[0]
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Pool(nn.Module):
                 def __init__(self):
                     super().__init__()
@@ -84,10 +69,8 @@ class AttentionForOnePosition(Rule):
                 def forward(self, x):
                     out, _ = self.attn(x, x, x)  # !
                     return self.proj(out[0])
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Pool(nn.Module):
                 def __init__(self):
                     super().__init__()
@@ -96,8 +79,7 @@ class AttentionForOnePosition(Rule):
                 def forward(self, x):
                     out = self.attn(x, x, x)[0]  # !
                     return out[:, 0]
-            """
-        ),
+        """),
     )
 
     def candidates(self, file: SourceFile) -> list[ast.AST]:
@@ -168,7 +150,7 @@ def _position(read: ast.Name, file: SourceFile) -> str:
     parent = file.index.parent(read)
     if not isinstance(parent, ast.Subscript) or parent.value is not read:
         return ""
-    parts = parent.slice.elts if isinstance(parent.slice, ast.Tuple) else [parent.slice]
+    parts = entries_of(parent)
     whole = [isinstance(p, ast.Slice) and not (p.lower or p.upper or p.step) for p in parts]
     places = [p for p, full in zip(parts, whole, strict=True) if not full]
     return file.source(parent.slice) if len(places) == 1 and int_literal(places[0]) in (0, -1) else ""

@@ -30,22 +30,6 @@ class AttentionInSteps(Rule):
     Each step writes a matrix of sequence length times sequence length and the next one reads it back; autograd keeps
     several of them. A fused kernel takes additive biases and masks as `attn_mask`, and flex attention any other change of the scores.
 
-    ## When this is wrong
-    When the weights themselves are returned or inspected, or sequences are short.
-
-    ## Example
-    ```python
-    scores = torch.matmul(query, key.transpose(-1, -2)) / math.sqrt(d)
-    scores = scores + self.position_bias(n)
-    weights = self.dropout(scores.softmax(dim=-1))
-    context = torch.matmul(weights, value)
-    ```
-
-    ## Use instead
-    ```python
-    context = F.scaled_dot_product_attention(query, key, value, attn_mask=self.position_bias(n))
-    ```
-
     ## Fix safety
     There is no fix: the steps between must be read.
 
@@ -91,10 +75,6 @@ class AttentionInSteps(Rule):
             return torch.einsum("bij,bijd->bid", weights, v)
         """,
         """
-        def forward(self, q, k, v):
-            return F.scaled_dot_product_attention(q, k, v)
-        """,
-        """
         def route(self, x, experts):
             gates = F.softmax(x @ self.router.T, dim=-1)
             return gates @ experts
@@ -114,26 +94,27 @@ class AttentionInSteps(Rule):
                 weights = scores.softmax(dim=-1)  # !
                 weights = self.drop(weights).type_as(value)
                 return torch.matmul(weights, value)
-            """
+            """,
+            instead="""
+            def forward(self, query, key, value, position):
+                bias, p = self.bias(position).type_as(query), self.drop.p if self.training else 0.0
+                return F.scaled_dot_product_attention(query, key, value, attn_mask=bias, dropout_p=p, scale=1.0)
+            """,
         ),
-        Invalid(
-            """
+        Invalid("""
             def forward(self, queries, keys, values, mask):
                 scores = torch.einsum("blhe,bshe->bhls", queries, keys)
                 if self.masked:
                     scores.masked_fill_(mask, -float("inf"))
                 A = self.dropout(torch.softmax(self.scale * scores, dim=-1))  # !
                 return torch.einsum("bhls,bshd->blhd", A, values)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def forward(self, q, k, v):
                 attn = (q.transpose(-2, -1) @ k) * self.scale
                 attn = attn.softmax(dim=-1)  # !
                 return v @ attn.transpose(-2, -1)
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -5,21 +5,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
-from ptopt.rules.base import (
-    Benchmark,
-    Edit,
-    Evidence,
-    Fix,
-    Invalid,
-    Problem,
-    Rule,
-    Safety,
-    Severity,
-    SourceFile,
-    has_unpacking,
-    is_literal,
-    keyword_of,
-)
+from ptopt.rules.base import Benchmark, Edit, Evidence, Fix, Invalid, Problem, Rule, Safety, SourceFile
+from ptopt.rules.code import has_unpacking, is_literal, keyword_of
 from ptopt.source.calls import last_name
 from ptopt.source.file import remembered
 from ptopt.source.index import FunctionNode
@@ -52,17 +39,6 @@ class CausalMaskMaterialised(Rule):
     ## When this is wrong
     When queries and keys differ in length, or the mask is changed after it was built.
 
-    ## Example
-    ```python
-    mask = torch.tril(torch.ones(T, T, dtype=torch.bool, device=q.device))
-    y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-    ```
-
-    ## Use instead
-    ```python
-    y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-    ```
-
     ## Fix safety
     Unsafe: queries and keys must have the same length; another kernel rounds differently.
 
@@ -73,7 +49,6 @@ class CausalMaskMaterialised(Rule):
     id = "PTO604"
     name = "causal-mask-materialised"
     family = "attention"
-    severity = Severity.MEDIUM
     triggers = ("scaled_dot_product_attention",)
     requires = ("tril", "triu", "generate_square_subsequent_mask")
     nodes = (ast.Call,)
@@ -110,17 +85,13 @@ class CausalMaskMaterialised(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def forward(q, k, v, T):
                 mask = torch.tril(torch.ones(T, T, dtype=torch.bool, device=q.device))
+                # +
                 return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)  # !
-            """,
-            """
-            def forward(q, k, v, T):
-                return F.scaled_dot_product_attention(q, k, v, is_causal=True)
-            """,
-        ),
+                # + return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        """),
         Invalid(
             """
             def forward(q, k, v):
@@ -135,17 +106,13 @@ class CausalMaskMaterialised(Rule):
                 return out
             """,
         ),
-        Invalid(
-            """
+        Invalid("""
             def forward(q, k, v):
                 T = q.size(2)
+                # +
                 return F.scaled_dot_product_attention(q, k, v, attn_mask=torch.ones(T, T, dtype=torch.bool).tril())  # !
-            """,
-            """
-            def forward(q, k, v):
-                return F.scaled_dot_product_attention(q, k, v, is_causal=True)
-            """,
-        ),
+                # + return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        """),
     )
     BENCHMARK = Benchmark(
         setup="""

@@ -5,7 +5,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
-from ptopt.rules.base import Edit, Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile, keyword_of
+from ptopt.rules.base import Edit, Fix, Invalid, Problem, Rule, Safety, SourceFile
+from ptopt.rules.code import keyword_of
 
 _NEEDS_EAGER = re.compile(
     r"output_attentions|attentions\b|soft_?cap|gemma|attention_?map|heatmap|rollout|interpret|onnx|torch\.export|\.export\("
@@ -27,16 +28,6 @@ class EagerAttention(Rule):
     ## When this is wrong
     When attention weights are read, or when the model needs eager attention for correct results (soft-capped scores).
 
-    ## Example
-    ```python
-    model = AutoModelForCausalLM.from_pretrained(name, attn_implementation="eager")
-    ```
-
-    ## Use instead
-    ```python
-    model = AutoModelForCausalLM.from_pretrained(name)
-    ```
-
     ## Fix safety
     Unsafe: results agree up to rounding, and no attention weights are asked for.
 
@@ -47,7 +38,6 @@ class EagerAttention(Rule):
     id = "PTO603"
     name = "eager-attention"
     family = "attention"
-    severity = Severity.MEDIUM
     libraries = ("transformers",)
     triggers = ('attn_implementation="eager"', "attn_implementation='eager'", "attn_implementation =")
     requires = ("from_pretrained",)
@@ -72,43 +62,25 @@ class EagerAttention(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             from transformers import AutoModel
             model = AutoModel.from_pretrained(name, attn_implementation="eager")  # !
-            """,
-            """
-            from transformers import AutoModel
-            model = AutoModel.from_pretrained(name)
-            """,
-        ),
-        Invalid(
-            """
+            # + model = AutoModel.from_pretrained(name)
+        """),
+        Invalid("""
             from transformers import AutoModelForCausalLM
             model = AutoModelForCausalLM.from_pretrained(  # !
                 "meta-llama/Llama-3.2-1B",
                 attn_implementation="eager",
+                # +
                 torch_dtype="bfloat16",
             )
-            """,
-            """
-            from transformers import AutoModelForCausalLM
-            model = AutoModelForCausalLM.from_pretrained(
-                "meta-llama/Llama-3.2-1B",
-                torch_dtype="bfloat16",
-            )
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             import transformers
             bert = transformers.BertModel.from_pretrained("bert-base-uncased", attn_implementation='eager', num_labels=2)  # !
-            """,
-            """
-            import transformers
-            bert = transformers.BertModel.from_pretrained("bert-base-uncased", num_labels=2)
-            """,
-        ),
+            # + bert = transformers.BertModel.from_pretrained("bert-base-uncased", num_labels=2)
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -4,17 +4,9 @@ import ast
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
-from ptopt.rules.base import (
-    Evidence,
-    Invalid,
-    Problem,
-    Rule,
-    Severity,
-    SourceFile,
-    has_unpacking,
-    is_literal,
-    keyword_of,
-)
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile
+from ptopt.rules.code import has_unpacking, is_literal, keyword_of
+from ptopt.rules.shared.flow import assigned
 from ptopt.source.calls import last_name
 
 _HEADS = ("1", "-3")
@@ -35,18 +27,6 @@ class KeyValueRepeated(Rule):
     ## When this is wrong
     When the model is exported, or runs where only the math kernel takes grouped heads: on CUDA that is so for
     float32, where the copies are the better choice. The rule is off by default for that reason.
-
-    ## Example
-    ```python
-    k = k.repeat_interleave(groups, dim=1)
-    v = v.repeat_interleave(groups, dim=1)
-    y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-    ```
-
-    ## Use instead
-    ```python
-    y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
-    ```
 
     ## Fix safety
     No fix: whether the repeated tensors are used elsewhere, and which kernel takes over, is for a person to see.
@@ -85,31 +65,25 @@ class KeyValueRepeated(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def forward(q, k, v, groups):
                 k = k.repeat_interleave(groups, dim=1)
                 v = v.repeat_interleave(groups, dim=1)
                 return F.scaled_dot_product_attention(q, k, v, is_causal=True)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def forward(self, q, k, v):
                 keys = repeat_kv(k, self.n_rep)
                 values = repeat_kv(v, self.n_rep)
                 return F.scaled_dot_product_attention(q, keys, values, dropout_p=0.0, is_causal=True)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def forward(q, k, v, rep):
                 k = torch.repeat_interleave(k, rep, dim=-3)
                 v = torch.repeat_interleave(v, rep, dim=-3)
                 out = F.scaled_dot_product_attention(q, k, v)  # !
                 return out
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
@@ -136,10 +110,7 @@ class KeyValueRepeated(Rule):
 
 def _repeated(arg: ast.expr, file: SourceFile) -> ast.Call | None:
     """The call that repeated the heads that `arg` names."""
-    made: ast.expr | None = arg
-    if isinstance(arg, ast.Name):
-        binding = file.bindings.last_before(arg)
-        made = binding.value if binding is not None and binding.kind == "assign" else None
+    made = assigned(arg, file) if isinstance(arg, ast.Name) else arg
     if not isinstance(made, ast.Call):
         return None
     func = made.func

@@ -8,7 +8,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from ptopt.rules.autograd._handed import Handed, handed_over
-from ptopt.rules.base import SourceFile, is_literal
+from ptopt.rules.base import SourceFile
+from ptopt.rules.code import is_literal
 from ptopt.rules.shared.evaluation import evaluated_in
 from ptopt.rules.shared.networks import network_method_of, network_of, networks, optimised_in, path_of
 from ptopt.source.calls import last_name

@@ -5,7 +5,8 @@ import dataclasses
 from collections.abc import Iterator
 from typing import ClassVar
 
-from ptopt.rules.base import Benchmark, Invalid, Problem, Rule, Severity, SourceFile, quote
+from ptopt.rules.base import Benchmark, Invalid, Problem, Rule, Severity, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.shared.evaluation import evaluation_of, kept_with_graph
 from ptopt.rules.shared.networks import summed_with_graph
 from ptopt.rules.shared.no_grad import remedy_of
@@ -21,10 +22,6 @@ class EvaluationRecordsGraph(Rule):
     ## Why it is slow
     Every operation then keeps its inputs for a `backward()` that never comes. Peak memory is several times that of
     inference, which limits the batch size or ends in an out-of-memory error, and each operation pays for recording.
-
-    ## When this is wrong
-    When the result is backpropagated somewhere else, or when every caller (in another file) already turns autograd
-    off.
 
     ## Example
     ```python
@@ -185,8 +182,7 @@ class EvaluationRecordsGraph(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def run(model, rays):
                 out = model(rays)
                 return {"rgb": out}
@@ -196,6 +192,8 @@ class EvaluationRecordsGraph(Rule):
                 return run(coarse, rays)
 
             def render_path(models, dataset, device):
+            # + @torch.no_grad()
+            # + def render_path(models, dataset, device):
                 for model in models:
                     model.eval()
                 frames = []
@@ -203,170 +201,84 @@ class EvaluationRecordsGraph(Rule):
                     out = render_rays(models, dataset[i].to(device))  # !
                     frames.append(out["rgb"].cpu().numpy())
                 return frames
-            """,
-            """
-            def run(model, rays):
-                out = model(rays)
-                return {"rgb": out}
-
-            def render_rays(models, rays):
-                coarse = models[0]
-                return run(coarse, rays)
-
-            @torch.no_grad()
-            def render_path(models, dataset, device):
-                for model in models:
-                    model.eval()
-                frames = []
-                for i in range(len(dataset)):
-                    out = render_rays(models, dataset[i].to(device))
-                    frames.append(out["rgb"].cpu().numpy())
-                return frames
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def evaluate(model, diffusion, loader, device):
+            # + @torch.no_grad()
+            # + def evaluate(model, diffusion, loader, device):
                 model.eval()
                 total = 0.0
                 for x, y in loader:
                     loss = diffusion.training_losses(model, x.to(device), dict(y=y))["loss"]  # !
                     total += loss.mean().item()
                 return total / len(loader)
-            """,
-            """
-            @torch.no_grad()
-            def evaluate(model, diffusion, loader, device):
-                model.eval()
-                total = 0.0
-                for x, y in loader:
-                    loss = diffusion.training_losses(model, x.to(device), dict(y=y))["loss"]
-                    total += loss.mean().item()
-                return total / len(loader)
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def compute_loss(net, batch):
                 return F.cross_entropy(net(batch["x"]), batch["y"])
 
             def evaluate(model, loader):
+            # + @torch.no_grad()
+            # + def evaluate(model, loader):
                 model.eval()
                 total = 0.0
                 for batch in loader:
                     total += compute_loss(model, batch).item()  # !
                 return total / len(loader)
-            """,
-            """
-            def compute_loss(net, batch):
-                return F.cross_entropy(net(batch["x"]), batch["y"])
-
-            @torch.no_grad()
-            def evaluate(model, loader):
-                model.eval()
-                total = 0.0
-                for batch in loader:
-                    total += compute_loss(model, batch).item()
-                return total / len(loader)
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def validate(model, criterion, val_loader):
+            # + @torch.no_grad()
+            # + def validate(model, criterion, val_loader):
                 model.eval()
                 losses = []
                 for batch in val_loader:
                     losses.append(criterion(model, batch))  # !
                 print(torch.stack(losses).mean().item())
-            """,
-            """
-            @torch.no_grad()
-            def validate(model, criterion, val_loader):
-                model.eval()
-                losses = []
-                for batch in val_loader:
-                    losses.append(criterion(model, batch))
-                print(torch.stack(losses).mean().item())
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def test(epoch):
+            # + @torch.no_grad()
+            # + def test(epoch):
                 net.eval()
                 correct = 0
                 for images, labels in test_loader:
                     outputs = net(images.cuda())  # !
                     correct += (outputs.argmax(1) == labels.cuda()).sum().item()
                 return correct / len(test_loader.dataset)
-            """,
-            """
-            @torch.no_grad()
-            def test(epoch):
-                net.eval()
-                correct = 0
-                for images, labels in test_loader:
-                    outputs = net(images.cuda())
-                    correct += (outputs.argmax(1) == labels.cuda()).sum().item()
-                return correct / len(test_loader.dataset)
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def main():
+            # + @torch.no_grad()
+            # + def main():
                 model = build().cuda()
                 model.eval()
                 for image, label in test_loader:
                     _, pred = model(image.cuda()).topk(5, 1)  # !
                     correct += pred.eq(label.cuda()).sum().item()
                 print(correct)
-            """,
-            """
-            @torch.no_grad()
-            def main():
-                model = build().cuda()
-                model.eval()
-                for image, label in test_loader:
-                    _, pred = model(image.cuda()).topk(5, 1)
-                    correct += pred.eq(label.cuda()).sum().item()
-                print(correct)
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Classifier:
+            # + class Classifier:
+            # +     @torch.no_grad()
                 def predict(self, loader):
                     self.model.eval()
                     found = []
                     for x in loader:
                         found.append(self.model(x.to(self.device)).argmax(1).cpu().numpy())  # !
                     return np.concatenate(found)
-            """,
-            """
-            class Classifier:
-                @torch.no_grad()
-                def predict(self, loader):
-                    self.model.eval()
-                    found = []
-                    for x in loader:
-                        found.append(self.model(x.to(self.device)).argmax(1).cpu().numpy())
-                    return np.concatenate(found)
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             model.eval()
             for x, y in test_loader:
+            # +
                 correct += (model(x.cuda()).argmax(1) == y.cuda()).sum().item()  # !
-            """,
-            """
-            model.eval()
-            with torch.no_grad():
-                for x, y in test_loader:
-                    correct += (model(x.cuda()).argmax(1) == y.cuda()).sum().item()
-            """,
-        ),
-        Invalid(
-            """
+            # + with torch.no_grad():
+            # +     for x, y in test_loader:
+            # +         correct += (model(x.cuda()).argmax(1) == y.cuda()).sum().item()
+        """),
+        Invalid("""
             def main():
                 for epoch in range(epochs):
                     model.train()
@@ -376,22 +288,12 @@ class EvaluationRecordsGraph(Rule):
                         optimizer.step()
                     model.eval()
                     for x, y in val_loader:
+                    # +
                         correct += (model(x.cuda()).argmax(1) == y.cuda()).sum()  # !
-            """,
-            """
-            def main():
-                for epoch in range(epochs):
-                    model.train()
-                    for x, y in train_loader:
-                        loss = F.cross_entropy(model(x.cuda()), y.cuda())
-                        loss.backward()
-                        optimizer.step()
-                    model.eval()
-                    with torch.no_grad():
-                        for x, y in val_loader:
-                            correct += (model(x.cuda()).argmax(1) == y.cuda()).sum()
-            """,
-        ),
+                    # + with torch.no_grad():
+                    # +     for x, y in val_loader:
+                    # +         correct += (model(x.cuda()).argmax(1) == y.cuda()).sum()
+        """),
     )
     BENCHMARK = Benchmark(
         setup="""

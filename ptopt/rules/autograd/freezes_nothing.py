@@ -4,20 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import (
-    TEXTBOOK,
-    Edit,
-    Fix,
-    Invalid,
-    Problem,
-    Rule,
-    Safety,
-    Severity,
-    SourceFile,
-    is_literal,
-    quote,
-    replace_node,
-)
+from ptopt.rules.base import TEXTBOOK, Edit, Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile
+from ptopt.rules.code import is_literal, quote, replace_node
 from ptopt.rules.shared.networks import path_of
 from ptopt.source.calls import last_name
 from ptopt.source.file import remembered
@@ -46,23 +34,6 @@ class FreezesNothing(Rule):
     ## Why it is slow
     Python accepts any attribute and torch reads none of these: the weights stay trainable. Their gradients are computed,
     stored, averaged over processes and applied, with the optimizer state that belongs to them.
-
-    ## When this is wrong
-    When code of the project reads the attribute.
-
-    ## Example
-    ```python
-    for p in self.encoder.parameters():
-        p.require_grad = False
-    self.decoder.requires_grad = False
-    ```
-
-    ## Use instead
-    ```python
-    for p in self.encoder.parameters():
-        p.requires_grad = False
-    self.decoder.requires_grad_(False)
-    ```
 
     ## Fix safety
     Unsafe: the weights are frozen for the first time.
@@ -121,60 +92,33 @@ class FreezesNothing(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             for p in model.encoder.parameters():
                 p.require_grad = False  # !
-            """,
-            """
-            for p in model.encoder.parameters():
-                p.requires_grad = False
-            """,
-        ),
-        Invalid(
-            """
+                # + p.requires_grad = False
+        """),
+        Invalid("""
             class Net(nn.Module):
                 def __init__(self):
                     super().__init__()
                     self.encoder = nn.Linear(3, 3)
                     self.encoder.requires_grad = False  # !
-            """,
-            """
-            class Net(nn.Module):
-                def __init__(self):
-                    super().__init__()
-                    self.encoder = nn.Linear(3, 3)
-                    self.encoder.requires_grad_(False)
-            """,
-        ),
-        Invalid(
-            """
+                    # + self.encoder.requires_grad_(False)
+        """),
+        Invalid("""
             class Quantizer(nn.Module):
                 def __init__(self):
                     super().__init__()
                     self.scale = nn.Parameter(torch.ones(1))
                     self.scale.requires_gradient = False  # !
-            """,
-            """
-            class Quantizer(nn.Module):
-                def __init__(self):
-                    super().__init__()
-                    self.scale = nn.Parameter(torch.ones(1))
-                    self.scale.requires_grad = False
-            """,
-        ),
-        Invalid(
-            """
+                    # + self.scale.requires_grad = False
+        """),
+        Invalid("""
             teacher = build(config)
             teacher.eval()
             teacher.requires_grad = False  # !
-            """,
-            """
-            teacher = build(config)
-            teacher.eval()
-            teacher.requires_grad_(False)
-            """,
-        ),
+            # + teacher.requires_grad_(False)
+        """),
     )
 
     def candidates(self, file: SourceFile) -> list[ast.AST]:

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from ptopt.rules.autograd._results import around, cuts_of, detach_of
 from ptopt.rules.autograd._untrained import is_given_data, untrained
-from ptopt.rules.base import Evidence, Fix, Invalid, Problem, Rule, Severity, SourceFile, method_call, quote
+from ptopt.rules.base import Evidence, Fix, Invalid, Problem, Rule, Severity, SourceFile
+from ptopt.rules.code import method_call, quote
 from ptopt.rules.shared.autograd import may_be_off
 from ptopt.rules.shared.evaluation import computes_forces, discarded, evaluation_of
 from ptopt.rules.shared.graphless import records_nothing
@@ -214,13 +215,14 @@ class FrozenForwardRecordsGraph(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def distill(student, teacher, loader, optimizer):
                 teacher.eval()
                 student.train()
                 for x in loader:
                     target = teacher(x)  # !
+                    # + with torch.no_grad():
+                    # +     target = teacher(x)
                     loss = F.mse_loss(student(x), target)
                     loss.backward()
                     optimizer.step()
@@ -228,25 +230,8 @@ class FrozenForwardRecordsGraph(Rule):
             def main(loader):
                 large, small = build("large"), build("small")
                 distill(small, large, loader, torch.optim.Adam(small.parameters()))
-            """,
-            """
-            def distill(student, teacher, loader, optimizer):
-                teacher.eval()
-                student.train()
-                for x in loader:
-                    with torch.no_grad():
-                        target = teacher(x)
-                    loss = F.mse_loss(student(x), target)
-                    loss.backward()
-                    optimizer.step()
-
-            def main(loader):
-                large, small = build("large"), build("small")
-                distill(small, large, loader, torch.optim.Adam(small.parameters()))
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def train(student, teacher, loader, optimizer):
                 teacher.eval()
                 student.train()
@@ -255,107 +240,59 @@ class FrozenForwardRecordsGraph(Rule):
                     loss = F.mse_loss(student(**batch).logits, teacher(**batch).logits)  # !
                     loss.backward()
                     optimizer.step()
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             teacher = AutoModelForCausalLM.from_pretrained(name).to(device).eval()
             student = AutoModelForCausalLM.from_pretrained(small).to(device)
             optimizer = torch.optim.AdamW(student.parameters(), lr=2e-5)
             for batch in loader:
                 batch = {key: value.to(device) for key, value in batch.items()}
                 teacher_logits = teacher(batch["input_ids"], attention_mask=batch["attention_mask"]).logits  # !
+                # + with torch.no_grad():
+                # +     teacher_logits = teacher(batch["input_ids"], attention_mask=batch["attention_mask"]).logits
                 loss = distillation_loss(student(**batch).logits, teacher_logits)
                 loss.backward()
                 optimizer.step()
-            """,
-            """
-            teacher = AutoModelForCausalLM.from_pretrained(name).to(device).eval()
-            student = AutoModelForCausalLM.from_pretrained(small).to(device)
-            optimizer = torch.optim.AdamW(student.parameters(), lr=2e-5)
-            for batch in loader:
-                batch = {key: value.to(device) for key, value in batch.items()}
-                with torch.no_grad():
-                    teacher_logits = teacher(batch["input_ids"], attention_mask=batch["attention_mask"]).logits
-                loss = distillation_loss(student(**batch).logits, teacher_logits)
-                loss.backward()
-                optimizer.step()
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             for x, y in loader:
                 logits = teacher(x).logits  # !
+                # + with torch.no_grad():
+                # +     logits = teacher(x).logits
                 loss = F.cross_entropy(student(x), y) + F.kl_div(student(x), F.softmax(logits, dim=-1).detach())
                 loss.backward()
                 optimizer.step()
-            """,
-            """
-            for x, y in loader:
-                with torch.no_grad():
-                    logits = teacher(x).logits
-                loss = F.cross_entropy(student(x), y) + F.kl_div(student(x), F.softmax(logits, dim=-1).detach())
-                loss.backward()
-                optimizer.step()
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Distill(nn.Module):
                 def forward(self, img, labels):
                     teacher_logits = self.teacher(img)  # !
+                    # + with torch.no_grad():
+                    # +     teacher_logits = self.teacher(img)
                     logits = self.student(img)
                     soft = F.softmax(teacher_logits / self.T, dim=-1).detach()
                     return F.cross_entropy(logits, labels) + F.kl_div(F.log_softmax(logits, dim=-1), soft)
-            """,
-            """
-            class Distill(nn.Module):
-                def forward(self, img, labels):
-                    with torch.no_grad():
-                        teacher_logits = self.teacher(img)
-                    logits = self.student(img)
-                    soft = F.softmax(teacher_logits / self.T, dim=-1).detach()
-                    return F.cross_entropy(logits, labels) + F.kl_div(F.log_softmax(logits, dim=-1), soft)
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def learn(self, batch):
                 target_q = self.critic_old(batch.obs_next)  # !
+                # + with torch.no_grad():
+                # +     target_q = self.critic_old(batch.obs_next)
                 dev = target_q.device
                 target_q = (batch.rew.to(dev) + self.gamma * target_q).detach()
                 loss = F.mse_loss(self.critic(batch.obs, batch.act), target_q)
                 loss.backward()
                 self.optim.step()
-            """,
-            """
-            def learn(self, batch):
-                with torch.no_grad():
-                    target_q = self.critic_old(batch.obs_next)
-                dev = target_q.device
-                target_q = (batch.rew.to(dev) + self.gamma * target_q).detach()
-                loss = F.mse_loss(self.critic(batch.obs, batch.act), target_q)
-                loss.backward()
-                self.optim.step()
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             for states, rewards, nexts in loader:
                 best = target_net(nexts.to(device)).max(1)[0].detach()  # !
+                # + with torch.no_grad():
+                # +     best = target_net(nexts.to(device)).max(1)[0].detach()
                 loss = F.smooth_l1_loss(policy_net(states.to(device)).max(1)[0], rewards + 0.99 * best)
                 loss.backward()
                 optimizer.step()
-            """,
-            """
-            for states, rewards, nexts in loader:
-                with torch.no_grad():
-                    best = target_net(nexts.to(device)).max(1)[0].detach()
-                loss = F.smooth_l1_loss(policy_net(states.to(device)).max(1)[0], rewards + 0.99 * best)
-                loss.backward()
-                optimizer.step()
-            """,
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

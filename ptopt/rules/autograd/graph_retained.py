@@ -3,19 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import (
-    Edit,
-    Fix,
-    Invalid,
-    Problem,
-    Rule,
-    Safety,
-    Severity,
-    SourceFile,
-    is_literal,
-    keyword_of,
-    quote,
-)
+from ptopt.rules.base import Edit, Fix, Invalid, Problem, Rule, Safety, SourceFile
+from ptopt.rules.code import is_literal, keyword_of, quote
 from ptopt.rules.shared.places import step_evidence
 from ptopt.source.file import remembered
 from ptopt.source.index import own_nodes
@@ -37,16 +26,6 @@ class GraphRetained(Rule):
     When a part of the graph is used again: a second backward call, a state carried over steps, a tensor computed
     once before the loop.
 
-    ## Example
-    ```python
-    loss.backward(retain_graph=True)
-    ```
-
-    ## Use instead
-    ```python
-    loss.backward()
-    ```
-
     ## Fix safety
     Unsafe: backward must run through each part of the graph once; PyTorch raises a clear error when it does not.
 
@@ -57,7 +36,6 @@ class GraphRetained(Rule):
     id = "PTO504"
     name = "graph-retained"
     family = "autograd"
-    severity = Severity.MEDIUM
     triggers = ("retain_graph",)
     nodes = (ast.Call,)
     when_wrong = "a part of the graph is used by another backward call, or carried over to the next step"
@@ -88,56 +66,31 @@ class GraphRetained(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             for x, y in loader:
                 optimizer.zero_grad()
                 loss = F.cross_entropy(model(x.cuda()), y.cuda())
                 loss.backward(retain_graph=True)  # !
+                # + loss.backward()
                 optimizer.step()
-            """,
-            """
-            for x, y in loader:
-                optimizer.zero_grad()
-                loss = F.cross_entropy(model(x.cuda()), y.cuda())
-                loss.backward()
-                optimizer.step()
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def train(model, loader, optimizer):
                 for batch in loader:
                     output = model(batch["input"])
                     loss = F.mse_loss(output, batch["target"])
                     scaler.scale(loss).backward(retain_graph=True)  # !
+                    # + scaler.scale(loss).backward()
                     scaler.step(optimizer)
-            """,
-            """
-            def train(model, loader, optimizer):
-                for batch in loader:
-                    output = model(batch["input"])
-                    loss = F.mse_loss(output, batch["target"])
-                    scaler.scale(loss).backward()
-                    scaler.step(optimizer)
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             for step, data in enumerate(loader):
                 out = net(data)
                 loss = criterion(out, data.y)
                 accelerator.backward(loss, retain_graph=True)  # !
+                # + accelerator.backward(loss)
                 optimizer.step()
-            """,
-            """
-            for step, data in enumerate(loader):
-                out = net(data)
-                loss = criterion(out, data.y)
-                accelerator.backward(loss)
-                optimizer.step()
-            """,
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -30,8 +30,8 @@ from ptopt.rules.base import (
     Safety,
     Severity,
     SourceFile,
-    quote,
 )
+from ptopt.rules.code import quote
 from ptopt.rules.shared.evaluation import evaluation_of
 from ptopt.rules.shared.networks import path_of
 from ptopt.rules.shared.no_grad import remedy_of
@@ -201,8 +201,7 @@ class MetricKeepsGraph(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def train(model, loader, optimizer):
                 total, aux_total = 0.0, 0.0
                 for x, y in loader:
@@ -213,131 +212,64 @@ class MetricKeepsGraph(Rule):
                     optimizer.step()
                     total += loss.item()
                     aux_total += aux_loss  # !
-            """,
-            """
-            def train(model, loader, optimizer):
-                total, aux_total = 0.0, 0.0
-                for x, y in loader:
-                    out, mu = model(x)
-                    aux_loss = mu.pow(2).mean()
-                    loss = F.mse_loss(out, y) + 0.1 * aux_loss
-                    loss.backward()
-                    optimizer.step()
-                    total += loss.item()
-                    aux_total += aux_loss.detach()
-            """,
-        ),
-        Invalid(
-            """
+                    # + aux_total += aux_loss.detach()
+        """),
+        Invalid("""
             def train(model, loader, optimizer):
                 kept = []
                 for x, y in loader:
                     loss = F.mse_loss(model(x), y)
                     kept.append(loss)  # !
+                    # + kept.append(loss.detach())
                     loss_scaler(loss, optimizer, parameters=model.parameters())
-            """,
-            """
-            def train(model, loader, optimizer):
-                kept = []
-                for x, y in loader:
-                    loss = F.mse_loss(model(x), y)
-                    kept.append(loss.detach())
-                    loss_scaler(loss, optimizer, parameters=model.parameters())
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def evaluate(model, loader, device):
+            # + @torch.no_grad()
+            # + def evaluate(model, loader, device):
                 model.eval()
                 losses = []
                 for x, y in loader:
                     loss = F.cross_entropy(model(x.to(device)), y.to(device))
                     losses.append(loss)  # !
                 print(torch.stack(losses).mean().item())
-            """,
-            """
-            @torch.no_grad()
-            def evaluate(model, loader, device):
-                model.eval()
-                losses = []
-                for x, y in loader:
-                    loss = F.cross_entropy(model(x.to(device)), y.to(device))
-                    losses.append(loss)
-                print(torch.stack(losses).mean().item())
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             total = 0
             for x, y in loader:
                 loss = F.cross_entropy(model(x), y)
                 loss.backward()
                 optimizer.step()
                 total += loss  # !
-            """,
-            """
-            total = 0
-            for x, y in loader:
-                loss = F.cross_entropy(model(x), y)
-                loss.backward()
-                optimizer.step()
-                total += loss.detach()
-            """,
-        ),
-        Invalid(
-            """
+                # + total += loss.detach()
+        """),
+        Invalid("""
             losses = []
             for x, y in loader:
                 loss = F.cross_entropy(model(x), y)
                 scaler.scale(loss).backward()
                 scaler.step(optimizer)
                 losses.append(loss)  # !
-            """,
-            """
-            losses = []
-            for x, y in loader:
-                loss = F.cross_entropy(model(x), y)
-                scaler.scale(loss).backward()
-                scaler.step(optimizer)
-                losses.append(loss.detach())
-            """,
-        ),
-        Invalid(
-            """
+                # + losses.append(loss.detach())
+        """),
+        Invalid("""
             def get_batch_loss_metrics(self, model, batch):
                 metrics = {}
                 logps, nll_loss = self.forward(model, batch)
                 loss = self.dpo_loss(logps).mean() + nll_loss
                 metrics["logps"] = logps.detach().mean()
                 metrics["nll_loss"] = nll_loss.mean()  # !
+                # + metrics["nll_loss"] = nll_loss.detach().mean()
                 return loss, metrics
-            """,
-            """
-            def get_batch_loss_metrics(self, model, batch):
-                metrics = {}
-                logps, nll_loss = self.forward(model, batch)
-                loss = self.dpo_loss(logps).mean() + nll_loss
-                metrics["logps"] = logps.detach().mean()
-                metrics["nll_loss"] = nll_loss.detach().mean()
-                return loss, metrics
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Net(pl.LightningModule):
                 def training_step(self, batch, batch_idx):
                     loss = F.cross_entropy(self(batch.x), batch.y)
                     self.train_losses.append(loss)  # !
+                    # + self.train_losses.append(loss.detach())
                     return loss
-            """,
-            """
-            class Net(pl.LightningModule):
-                def training_step(self, batch, batch_idx):
-                    loss = F.cross_entropy(self(batch.x), batch.y)
-                    self.train_losses.append(loss.detach())
-                    return loss
-            """,
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -3,8 +3,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Edit, Evidence, Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile
+from ptopt.rules.base import Edit, Evidence, Fix, Invalid, Problem, Rule, Safety, SourceFile
 from ptopt.rules.shared.evaluation import computes_forces
+from ptopt.rules.shared.flow import block_of
 from ptopt.rules.shared.networks import path_of, requires_grad_set
 from ptopt.rules.shared.no_grad import indented, no_grad_text
 from ptopt.source.index import own_nodes, walk
@@ -21,9 +22,6 @@ class RequiresGradToggled(Rule):
     Two Python loops over all parameters run for each pass, and intermediate results that do not come from those
     parameters are still recorded. `torch.no_grad()` is one flag. The second loop also unfreezes parameters that were
     frozen before.
-
-    ## When this is wrong
-    When the pass in between must record a graph for something other than the parameters.
 
     ## Example
     ```python
@@ -50,7 +48,6 @@ class RequiresGradToggled(Rule):
     id = "PTO505"
     name = "requires-grad-toggled"
     family = "autograd"
-    severity = Severity.MEDIUM
     triggers = ("requires_grad",)
     requires = ("parameters",)
     nodes = (ast.For,)
@@ -135,16 +132,8 @@ class RequiresGradToggled(Rule):
         if not isinstance(node, ast.For) or computes_forces(file):
             return
         network = _sets(node, False)
-        parent = file.index.parent(node)
-        block = next(
-            (
-                b
-                for f in ("body", "orelse", "finalbody")
-                if isinstance(b := getattr(parent, f, None), list) and node in b
-            ),
-            None,
-        )
-        if not network or block is None:
+        block = block_of(node, file)
+        if not network or not block:
             return
         rest = block[block.index(node) + 1 :]
         back = next((s for s in rest if isinstance(s, ast.For) and _sets(s, True) == network), None)

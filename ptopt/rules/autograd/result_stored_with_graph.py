@@ -14,7 +14,8 @@ from ptopt.rules.autograd._stored import (
     stored_name,
     stored_value,
 )
-from ptopt.rules.base import Edit, Evidence, Fix, Invalid, Problem, Rule, Safety, SourceFile, quote
+from ptopt.rules.base import Edit, Evidence, Fix, Invalid, Problem, Rule, Safety, SourceFile
+from ptopt.rules.code import quote
 
 _RECORD = re.compile(
     r"record|hist|(^|[._])last_|(^|[._])prev|log|trace|saved|stored|collect|visual|debug|monitor|stat|dump|attn_?(map|weight|prob|score)|attention_?(map|weight|prob|score)"
@@ -39,19 +40,6 @@ class ResultStoredWithGraph(Rule):
     ## Why it is slow
     The stored tensor refers to its graph, and the graph to every activation that backward would need. As long as the record is
     kept, so is all of that, on the device; `.cpu()` moves the values, not the graph.
-
-    ## When this is wrong
-    When a loss is computed from what is stored, or all callers turn autograd off.
-
-    ## Example
-    ```python
-    self.recordings.append(attn.cpu())
-    ```
-
-    ## Use instead
-    ```python
-    self.recordings.append(attn.detach().cpu())
-    ```
 
     ## Fix safety
     Unsafe: a loss that is computed from the stored tensor would lose its gradient.
@@ -142,46 +130,26 @@ class ResultStoredWithGraph(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def hook(module, inputs, output):
                 activations[name] = output  # !
+                # + activations[name] = output.detach()
             layer.register_forward_hook(hook)
-            """,
-            """
-            def hook(module, inputs, output):
-                activations[name] = output.detach()
-            layer.register_forward_hook(hook)
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Recorder(nn.Module):
                 def record(self, attn: torch.Tensor):
                     self.recordings.append(attn.cpu())  # !
-            """,
-            """
-            class Recorder(nn.Module):
-                def record(self, attn: torch.Tensor):
-                    self.recordings.append(attn.detach().cpu())
-            """,
-        ),
-        Invalid(
-            """
+                    # + self.recordings.append(attn.detach().cpu())
+        """),
+        Invalid("""
             class Attention(nn.Module):
                 def forward(self, q, k, v):
                     weights = torch.softmax(q @ k.transpose(-2, -1), -1)
                     self.attn_weights = weights  # !
+                    # + self.attn_weights = weights.detach()
                     return weights @ v
-            """,
-            """
-            class Attention(nn.Module):
-                def forward(self, q, k, v):
-                    weights = torch.softmax(q @ k.transpose(-2, -1), -1)
-                    self.attn_weights = weights.detach()
-                    return weights @ v
-            """,
-        ),
+        """),
     )
 
     def candidates(self, file: SourceFile) -> list[ast.AST]:

@@ -4,7 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import quote
 from ptopt.source.calls import last_name
 from ptopt.source.file import remembered
 from ptopt.source.index import FunctionNode, own_nodes, walk
@@ -27,19 +28,6 @@ class TensorKeptOnContext(Rule):
     ## Why it is slow
     What `save_for_backward` keeps is freed as soon as this node's backward has run. An attribute lives until the whole graph is
     dropped, through the backward of all other layers; an attribute that holds an output is a reference cycle besides.
-
-    ## When this is wrong
-    When the tensor is tiny, or backward runs under a framework that reads the attribute.
-
-    ## Example
-    ```python
-    ctx.x = x
-    ```
-
-    ## Use instead
-    ```python
-    ctx.save_for_backward(x)
-    ```
 
     ## Fix safety
     There is no fix: backward has to read `ctx.saved_tensors`.
@@ -89,34 +77,31 @@ class TensorKeptOnContext(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             class Square(torch.autograd.Function):
                 @staticmethod
                 def forward(ctx, x: torch.Tensor):
                     ctx.squared = x.pow(2)  # !
+                    # ~ squared = x.pow(2)
+                    # ~ ctx.save_for_backward(squared)
                     return ctx.squared + 1
-            """
-        ),
-        Invalid(
-            """
+                    # ~ return squared + 1
+        """),
+        Invalid("""
             class Softmax(torch.autograd.Function):
                 @staticmethod
                 def forward(ctx, graph, scores):
                     out = torch.softmax(scores, -1)
                     ctx.cache = (graph, out)  # !
                     return out
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Mask(torch.autograd.Function):
                 @staticmethod
                 def forward(ctx, x: torch.Tensor, limit):
                     ctx.mask = x > limit  # !
                     return x.clamp(max=limit)
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from ptopt.configs.containers import cores
 from ptopt.rules.base import Invalid
-from ptopt.rules.configs import ConfigFile, ConfigProblem, ConfigRule, Evidence, Severity
+from ptopt.rules.configs import ConfigFile, ConfigProblem, ConfigRule, Evidence
 
 _WORKERS = ("num-workers", "workers", "dataloader-num-workers", "data-workers", "num-data-workers")
 _PROCESSES = ("nproc-per-node", "num-processes", "nproc_per_node")
@@ -21,33 +21,6 @@ class CpuLimitBelowWorkers(ConfigRule):
     The kernel throttles the container when its processes used up their share of a period: all of them stop, the one that
     launches GPU work among them.
 
-    ## When this is wrong
-    When workers mostly wait for storage.
-
-    ## Example
-    ```yaml
-    apiVersion: v1
-    kind: Pod
-    spec:
-      containers:
-        - name: train
-          command: [python, train.py, --num-workers, "16"]
-          resources:
-            limits: {cpu: 4, nvidia.com/gpu: 1}
-    ```
-
-    ## Use instead
-    ```yaml
-    apiVersion: v1
-    kind: Pod
-    spec:
-      containers:
-        - name: train
-          command: [python, train.py, --num-workers, "4"]
-          resources:
-            limits: {cpu: 6, nvidia.com/gpu: 1}
-    ```
-
     ## Fix safety
     No fix is offered: whether to raise the limit or to start fewer workers is a matter of the cluster.
 
@@ -58,7 +31,6 @@ class CpuLimitBelowWorkers(ConfigRule):
     id = "PTO052"
     name = "cpu-limit-below-workers"
     family = "cluster"
-    severity = Severity.MEDIUM
     kinds = frozenset({"kubernetes"})
     prior = 0.7
     when_wrong = "workers mostly wait for storage"
@@ -93,8 +65,7 @@ class CpuLimitBelowWorkers(ConfigRule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             apiVersion: v1
             kind: Pod
             spec:
@@ -104,10 +75,8 @@ class CpuLimitBelowWorkers(ConfigRule):
                   resources:
                     limits:
                       cpu: 4  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             apiVersion: batch/v1
             kind: Job
             spec:
@@ -119,10 +88,8 @@ class CpuLimitBelowWorkers(ConfigRule):
                       resources:
                         limits:
                           cpu: "16"  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             apiVersion: v1
             kind: Pod
             spec:
@@ -132,8 +99,7 @@ class CpuLimitBelowWorkers(ConfigRule):
                   resources:
                     limits:
                       cpu: 3500m  # !
-            """
-        ),
+        """),
     )
 
     def check_config(self, file: ConfigFile) -> Iterator[ConfigProblem]:

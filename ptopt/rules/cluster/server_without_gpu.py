@@ -22,31 +22,6 @@ class ServerWithoutGpu(ConfigRule):
     ## Why it is slow
     Without the request the scheduler gives the container no GPU: the server does not start, or computes on the CPU.
 
-    ## When this is wrong
-    When GPUs are given to the node's containers in another way.
-
-    ## Example
-    ```yaml
-    apiVersion: v1
-    kind: Pod
-    spec:
-      containers:
-        - name: server
-          image: vllm/vllm-openai
-          resources: {limits: {cpu: 8, memory: 32Gi}}
-    ```
-
-    ## Use instead
-    ```yaml
-    apiVersion: v1
-    kind: Pod
-    spec:
-      containers:
-        - name: server
-          image: vllm/vllm-openai
-          resources: {limits: {cpu: 8, memory: 32Gi, nvidia.com/gpu: 1}}
-    ```
-
     ## Fix safety
     No fix is offered: how many GPUs the model needs cannot be judged.
 
@@ -91,8 +66,7 @@ class ServerWithoutGpu(ConfigRule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             apiVersion: v1
             kind: Pod
             spec:
@@ -100,10 +74,8 @@ class ServerWithoutGpu(ConfigRule):
                 - name: server
                   image: vllm/vllm-openai:v0.10.0
                   resources: {limits: {cpu: 8}}  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             apiVersion: apps/v1
             kind: Deployment
             spec:
@@ -115,10 +87,8 @@ class ServerWithoutGpu(ConfigRule):
                       resources:  # !
                         requests:
                           memory: 16Gi
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             apiVersion: apps/v1
             kind: StatefulSet
             spec:
@@ -130,8 +100,7 @@ class ServerWithoutGpu(ConfigRule):
                       command: [python3, -m, sglang.launch_server]
                       resources:  # !
                         limits: {cpu: 16}
-            """
-        ),
+        """),
     )
 
     def check_config(self, file: ConfigFile) -> Iterator[ConfigProblem]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from ptopt.configs.values import Mapping
 from ptopt.rules.base import Invalid
-from ptopt.rules.configs import ConfigFile, ConfigProblem, ConfigRule, Severity
+from ptopt.rules.configs import ConfigFile, ConfigProblem, ConfigRule
 
 _PATIENT = 300  # seconds; loading weights of several GB and capturing graphs takes minutes
 
@@ -20,38 +20,6 @@ class ServerWithoutStartupProbe(ConfigRule):
     The server answers only when weights are downloaded and loaded and graphs are captured. A liveness probe that fails
     meanwhile restarts the container, and all of it begins again.
 
-    ## When this is wrong
-    When the model is small and lies on a local disk.
-
-    ## Example
-    ```yaml
-    apiVersion: v1
-    kind: Pod
-    spec:
-      containers:
-        - name: server
-          image: vllm/vllm-openai
-          livenessProbe:
-            httpGet: {path: /health, port: 8000}
-            initialDelaySeconds: 30
-    ```
-
-    ## Use instead
-    ```yaml
-    apiVersion: v1
-    kind: Pod
-    spec:
-      containers:
-        - name: server
-          image: vllm/vllm-openai
-          startupProbe:
-            httpGet: {path: /health, port: 8000}
-            failureThreshold: 120
-            periodSeconds: 10
-          livenessProbe:
-            httpGet: {path: /health, port: 8000}
-    ```
-
     ## Fix safety
     No fix is offered: how long the start takes cannot be judged.
 
@@ -63,7 +31,6 @@ class ServerWithoutStartupProbe(ConfigRule):
     id = "PTO054"
     name = "server-without-startup-probe"
     family = "cluster"
-    severity = Severity.MEDIUM
     kinds = frozenset({"kubernetes"})
     prior = 0.7
     when_wrong = "the model is small and lies on a local disk"
@@ -101,8 +68,7 @@ class ServerWithoutStartupProbe(ConfigRule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             apiVersion: v1
             kind: Pod
             spec:
@@ -111,10 +77,8 @@ class ServerWithoutStartupProbe(ConfigRule):
                   image: vllm/vllm-openai
                   resources: {limits: {nvidia.com/gpu: 1}}
                   livenessProbe: {httpGet: {path: /health, port: 8000}}  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             apiVersion: apps/v1
             kind: Deployment
             spec:
@@ -128,10 +92,8 @@ class ServerWithoutStartupProbe(ConfigRule):
                         httpGet: {path: /health, port: 80}
                         initialDelaySeconds: 60
                         periodSeconds: 10
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             apiVersion: v1
             kind: Pod
             spec:
@@ -141,8 +103,7 @@ class ServerWithoutStartupProbe(ConfigRule):
                   resources: {limits: {nvidia.com/gpu: 1}}
                   command: [vllm, serve, /models/llama]
                   livenessProbe: {tcpSocket: {port: 8000}, initialDelaySeconds: 120, failureThreshold: 5}  # !
-            """
-        ),
+        """),
     )
 
     def check_config(self, file: ConfigFile) -> Iterator[ConfigProblem]:

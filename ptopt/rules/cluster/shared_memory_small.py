@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from ptopt.configs.containers import Container
 from ptopt.configs.values import Mapping
 from ptopt.rules.base import Invalid
-from ptopt.rules.configs import ConfigFile, ConfigProblem, ConfigRule, Evidence, Node, Scalar, Severity
+from ptopt.rules.configs import ConfigFile, ConfigProblem, ConfigRule, Evidence, Node, Scalar
 
 _OTHER = re.compile(r"tensorflow|\bjax|[-_]tf[-_]|TFJob")
 _WORKERS = ("workers", "num-workers", "dataloader-num-workers", "data-workers", "num-data-workers")
@@ -27,36 +27,6 @@ class SharedMemorySmall(ConfigRule):
     ## When this is wrong
     When the script uses no worker processes and one GPU, or the cluster sets the size by itself.
 
-    ## Example
-    ```yaml
-    apiVersion: v1
-    kind: Pod
-    metadata: {name: train}
-    spec:
-      containers:
-        - name: train
-          image: registry/train:1
-          command: [torchrun, train.py]
-          resources: {limits: {nvidia.com/gpu: 8}}
-    ```
-
-    ## Use instead
-    ```yaml
-    apiVersion: v1
-    kind: Pod
-    metadata: {name: train}
-    spec:
-      containers:
-        - name: train
-          image: registry/train:1
-          command: [torchrun, train.py]
-          resources: {limits: {nvidia.com/gpu: 8}}
-          volumeMounts: [{name: shm, mountPath: /dev/shm}]
-      volumes:
-        - name: shm
-          emptyDir: {medium: Memory}
-    ```
-
     ## Fix safety
     No fix is offered: the size counts against the memory limit of the pod.
 
@@ -68,7 +38,6 @@ class SharedMemorySmall(ConfigRule):
     id = "PTO051"
     name = "shared-memory-small"
     family = "cluster"
-    severity = Severity.MEDIUM
     kinds = frozenset({"kubernetes", "compose"})
     prior = 0.75
     when_wrong = "there are no worker processes and one GPU, or the cluster sets the size"
@@ -114,8 +83,7 @@ class SharedMemorySmall(ConfigRule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             apiVersion: v1
             kind: Pod
             spec:
@@ -126,19 +94,15 @@ class SharedMemorySmall(ConfigRule):
                   resources:
                     limits:
                       nvidia.com/gpu: 8  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             services:
               train:
                 image: registry/train:1
                 command: python train.py --epochs 3
                 gpus: all  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             apiVersion: apps/v1
             kind: Deployment
             spec:
@@ -151,8 +115,7 @@ class SharedMemorySmall(ConfigRule):
                       resources:
                         limits:
                           nvidia.com/gpu: "4"  # !
-            """
-        ),
+        """),
     )
 
     def check_config(self, file: ConfigFile) -> Iterator[ConfigProblem]:

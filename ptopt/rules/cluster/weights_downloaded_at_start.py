@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from ptopt.configs.containers import Container
 from ptopt.configs.values import Mapping
 from ptopt.rules.base import Invalid
-from ptopt.rules.configs import ConfigFile, ConfigProblem, ConfigRule, Severity
+from ptopt.rules.configs import ConfigFile, ConfigProblem, ConfigRule
 
 _HUB = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*$")
 _CACHES = (
@@ -39,26 +39,6 @@ class WeightsDownloadedAtStart(ConfigRule):
     ## When this is wrong
     When the model is small, the image brings the weights, or the cluster mirrors the hub.
 
-    ## Example
-    ```yaml
-    services:
-      server:
-        image: vllm/vllm-openai
-        command: --model meta-llama/Llama-3.1-8B-Instruct
-    ```
-
-    ## Use instead
-    ```yaml
-    services:
-      server:
-        image: vllm/vllm-openai
-        command: --model meta-llama/Llama-3.1-8B-Instruct
-        volumes:
-          - hub:/root/.cache/huggingface
-    volumes:
-      hub:
-    ```
-
     ## Fix safety
     No fix is offered: which storage there is cannot be judged.
 
@@ -70,7 +50,6 @@ class WeightsDownloadedAtStart(ConfigRule):
     id = "PTO053"
     name = "weights-downloaded-at-start"
     family = "cluster"
-    severity = Severity.MEDIUM
     kinds = frozenset({"kubernetes", "compose", "dockerfile"})
     prior = 0.6
     when_wrong = "the model is small, or the image brings it"
@@ -110,16 +89,13 @@ class WeightsDownloadedAtStart(ConfigRule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             services:
               server:
                 image: vllm/vllm-openai  # !
                 command: --model meta-llama/Llama-3.1-8B-Instruct
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             apiVersion: apps/v1
             kind: Deployment
             spec:
@@ -129,10 +105,8 @@ class WeightsDownloadedAtStart(ConfigRule):
                     - name: server
                       image: vllm/vllm-openai:v0.10.0  # !
                       args: ["--model", "org/model"]
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             apiVersion: apps/v1
             kind: Deployment
             spec:
@@ -144,14 +118,11 @@ class WeightsDownloadedAtStart(ConfigRule):
                       command: [vllm, serve, org/model]
                       volumeMounts: [{name: shm, mountPath: /dev/shm}]
                   volumes: [{name: shm, emptyDir: {medium: Memory}}]
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             FROM python:3.12
             CMD hf download org/model --local-dir /models && python serve.py  # !
-            """
-        ),
+        """),
     )
 
     def check_config(self, file: ConfigFile) -> Iterator[ConfigProblem]:

@@ -23,20 +23,6 @@ class CompileInLoop(Rule):
     ## When this is wrong
     When the result is kept and the code around runs once.
 
-    ## Example
-    ```python
-    for batch in loader:
-        step = torch.compile(train_step)
-        step(model, batch)
-    ```
-
-    ## Use instead
-    ```python
-    step = torch.compile(train_step)
-    for batch in loader:
-        step(model, batch)
-    ```
-
     ## Fix safety
     There is no fix: where the compiled function should live is the author's choice.
 
@@ -78,28 +64,25 @@ class CompileInLoop(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             for batch in loader:
+            # ~ compiled = torch.compile(model)
+            # ~ for batch in loader:
                 compiled = torch.compile(model)  # !
+                # ~
                 compiled(batch).loss.backward()
                 optimizer.step()
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Net(nn.Module):
                 def forward(self, x):
                     return torch.compile(self.inner)(x)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             for batch in val_loader:
                 run = torch.compile(model, mode="reduce-overhead")  # !
                 scores.append(run(batch))
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

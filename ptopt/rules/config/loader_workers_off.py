@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from ptopt.configs.deliberate import is_trial
 from ptopt.rules.base import Invalid
-from ptopt.rules.configs import Block, ConfigFile, Setting, SettingRule, Severity
+from ptopt.rules.configs import Block, ConfigFile, Setting, SettingRule
 
 _TRAINER = Setting(
     ("dataloader_num_workers",),
@@ -61,7 +61,6 @@ class LoaderWorkersOff(SettingRule):
     id = "PTO011"
     name = "loader-workers-off"
     family = "config"
-    severity = Severity.MEDIUM
     partly: ClassVar[frozenset[str]] = frozenset({"dataloader_num_workers"})
     kinds = frozenset({"transformers", "axolotl", "llamafactory", "dataloader", "datamodule"})
     prior = 0.65
@@ -98,8 +97,7 @@ class LoaderWorkersOff(SettingRule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             trainer:
               accelerator: gpu
               max_epochs: 20
@@ -108,58 +106,28 @@ class LoaderWorkersOff(SettingRule):
               init_args:
                 batch_size: 1
                 num_workers: 0  # !
-            """,
-            """
-            trainer:
-              accelerator: gpu
-              max_epochs: 20
-            data:
-              class_path: project.Rays
-              init_args:
-                batch_size: 1
-                num_workers: 4
-            """,
-        ),
-        Invalid(
-            """
+                # + num_workers: 4
+        """),
+        Invalid("""
             output_dir: out
             per_device_train_batch_size: 8
             dataloader_num_workers: 0  # !
-            """,
-            """
-            output_dir: out
-            per_device_train_batch_size: 8
-            dataloader_num_workers: 4
-            """,
-        ),
-        Invalid(
-            """
+            # + dataloader_num_workers: 4
+        """),
+        Invalid("""
             train:
               _target_: torch.utils.data.DataLoader
               batch_size: 64
               num_workers: 0  # !
-            """,
-            """
-            train:
-              _target_: torch.utils.data.DataLoader
-              batch_size: 64
-              num_workers: 4
-            """,
-        ),
-        Invalid(
-            """
+              # + num_workers: 4
+        """),
+        Invalid("""
             {
               "per_device_train_batch_size": 4,
               "dataloader_num_workers": 0  # !
+              # + "dataloader_num_workers": 4
             }
-            """,
-            """
-            {
-              "per_device_train_batch_size": 4,
-              "dataloader_num_workers": 4
-            }
-            """,
-        ),
+        """),
     )
 
     def excused(self, block: Block, setting: Setting, file: ConfigFile) -> bool:

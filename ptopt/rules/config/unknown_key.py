@@ -7,7 +7,7 @@ from ptopt.configs.schema import known_keys, library_of
 from ptopt.configs.values import Mapping
 from ptopt.findings import Edit
 from ptopt.rules.base import Invalid
-from ptopt.rules.configs import ConfigFile, ConfigProblem, ConfigRule, Fix, Safety, Severity
+from ptopt.rules.configs import ConfigFile, ConfigProblem, ConfigRule, Fix, Safety
 
 _ALIKE = 0.88
 _MOST, _LONGEST = 50, 60
@@ -24,19 +24,6 @@ class UnknownSetting(ConfigRule):
     Where unknown keys are ignored (axolotl, the top level of DeepSpeed), the option is not in force, and nobody notices;
     elsewhere the run fails at its start.
 
-    ## When this is wrong
-    When the installed version is newer than the table and has such a setting.
-
-    ## Example
-    ```json
-    {"zero_optimization": {"stage": 2, "overlap_com": true}}
-    ```
-
-    ## Use instead
-    ```json
-    {"zero_optimization": {"stage": 2, "overlap_comm": true}}
-    ```
-
     ## Fix safety
     Unsafe: the setting comes into force.
 
@@ -47,7 +34,6 @@ class UnknownSetting(ConfigRule):
     id = "PTO018"
     name = "unknown-setting"
     family = "config"
-    severity = Severity.MEDIUM
     kinds = frozenset({"axolotl", "llamafactory", "accelerate", "deepspeed", "lightning"})
     prior = 0.75
     when_wrong = "the installed version of the library has such a setting"
@@ -67,54 +53,30 @@ class UnknownSetting(ConfigRule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             {
               "zero_optimization": {
                 "stage": 2,
                 "overlap_com": true  # !
+                # + "overlap_comm": true
               }
             }
-            """,
-            """
-            {
-              "zero_optimization": {
-                "stage": 2,
-                "overlap_comm": true
-              }
-            }
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             base_model: some/model
             datasets:
               - path: some/data
             num_epochs: 1
             sample_packng: true  # !
-            """,
-            """
-            base_model: some/model
-            datasets:
-              - path: some/data
-            num_epochs: 1
-            sample_packing: true
-            """,
-        ),
-        Invalid(
-            """
+            # + sample_packing: true
+        """),
+        Invalid("""
             trainer:
               max_epochs: 2
               devices: 1
               accumulate_grad_batchs: 4  # !
-            """,
-            """
-            trainer:
-              max_epochs: 2
-              devices: 1
-              accumulate_grad_batches: 4
-            """,
-        ),
+              # + accumulate_grad_batches: 4
+        """),
     )
 
     def check_config(self, file: ConfigFile) -> Iterator[ConfigProblem]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from ptopt.configs.dockerfile import Instruction, Stage
 from ptopt.configs.shell import installs
 from ptopt.rules.base import Invalid
-from ptopt.rules.configs import ConfigFile, ConfigProblem, ConfigRule, Evidence, Severity
+from ptopt.rules.configs import ConfigFile, ConfigProblem, ConfigRule, Evidence
 from ptopt.rules.container._images import has_torch
 
 _HEAVY = frozenset({"torch", "pytorch", "vllm"})
@@ -25,24 +25,6 @@ class CopiedBeforeInstall(ConfigRule):
     Each layer after the copy is built again when any file of the repository changes. Installing PyTorch takes minutes and
     gigabytes, for each commit.
 
-    ## When this is wrong
-    When the requirements name the repository itself or files of it, or the image is built rarely.
-
-    ## Example
-    ```dockerfile
-    FROM python:3.12
-    COPY . /app
-    RUN pip install -r /app/requirements.txt
-    ```
-
-    ## Use instead
-    ```dockerfile
-    FROM python:3.12
-    COPY requirements.txt /app/
-    RUN pip install -r /app/requirements.txt
-    COPY . /app
-    ```
-
     ## Fix safety
     No fix is offered: what else lies between the two cannot be judged.
 
@@ -53,7 +35,6 @@ class CopiedBeforeInstall(ConfigRule):
     id = "PTO031"
     name = "copied-before-install"
     family = "container"
-    severity = Severity.MEDIUM
     kinds = frozenset({"dockerfile"})
     prior = 0.8
     when_wrong = "the requirements name files of the repository, or the image is built rarely"
@@ -84,29 +65,23 @@ class CopiedBeforeInstall(ConfigRule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             FROM python:3.12
             COPY . /app  # !
             WORKDIR /app
             RUN pip install -r requirements.txt
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             FROM nvidia/cuda:12.8.1-devel-ubuntu24.04
             ADD ./ /workspace  # !
             RUN apt-get update && cd /workspace && pip3 install --no-cache-dir torch==2.9.0 torchvision
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             FROM python:3.12 AS base
             RUN pip install uv
             COPY --chown=me . .  # !
             RUN uv pip install --system vllm
-            """
-        ),
+        """),
     )
 
     def check_config(self, file: ConfigFile) -> Iterator[ConfigProblem]:

@@ -28,20 +28,6 @@ class DebuggingEnvironment(ConfigRule):
     ## Why it is slow
     Each kernel is waited for, each collective is checked across ranks, or each allocation goes to the driver.
 
-    ## When this is wrong
-    When the container is for debugging.
-
-    ## Example
-    ```dockerfile
-    FROM pytorch/pytorch:2.9.0-cuda12.8-cudnn9-runtime
-    ENV CUDA_LAUNCH_BLOCKING=1
-    ```
-
-    ## Use instead
-    ```dockerfile
-    FROM pytorch/pytorch:2.9.0-cuda12.8-cudnn9-runtime
-    ```
-
     ## Fix safety
     No fix is offered.
 
@@ -80,14 +66,12 @@ class DebuggingEnvironment(ConfigRule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             FROM python:3.12
             ENV OMP_NUM_THREADS=1 CUDA_LAUNCH_BLOCKING="1"  # !
-            """
-        ),
-        Invalid(
-            """
+            # ~ ENV OMP_NUM_THREADS=1
+        """),
+        Invalid("""
             services:
               train:
                 image: me/train
@@ -97,10 +81,8 @@ class DebuggingEnvironment(ConfigRule):
                 image: me/other
                 environment:
                   PYTORCH_NO_CUDA_MEMORY_CACHING: 1  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             apiVersion: v1
             kind: Pod
             spec:
@@ -110,8 +92,7 @@ class DebuggingEnvironment(ConfigRule):
                   env:
                     - name: TORCH_DISTRIBUTED_DEBUG
                       value: "DETAIL"  # !
-            """
-        ),
+        """),
     )
 
     def check_config(self, file: ConfigFile) -> Iterator[ConfigProblem]:

@@ -30,21 +30,6 @@ class PipCacheKept(ConfigRule):
     pip stores each wheel in its cache, which becomes part of the layer: gigabytes that each push and each start of a new
     node transfers. A cache mount keeps them outside of the image and makes the next build quicker as well.
 
-    ## When this is wrong
-    When the stage is no part of the final image, or a later build step reads the cache.
-
-    ## Example
-    ```dockerfile
-    FROM python:3.12
-    RUN pip install torch==2.9.0
-    ```
-
-    ## Use instead
-    ```dockerfile
-    FROM python:3.12
-    RUN --mount=type=cache,target=/root/.cache/pip pip install torch==2.9.0
-    ```
-
     ## Fix safety
     Safe: the packages are the same; the wheels are not stored.
 
@@ -87,36 +72,21 @@ class PipCacheKept(ConfigRule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             FROM python:3.12
             RUN pip install torch==2.9.0  # !
-            """,
-            """
-            FROM python:3.12
-            RUN pip install --no-cache-dir torch==2.9.0
-            """,
-        ),
-        Invalid(
-            """
+            # + RUN pip install --no-cache-dir torch==2.9.0
+        """),
+        Invalid("""
             FROM nvidia/cuda:12.8.1-devel-ubuntu24.04
             RUN python3 -m pip install torch torchvision --index-url https://download.pytorch.org/whl/cu128  # !
-            """,
-            """
-            FROM nvidia/cuda:12.8.1-devel-ubuntu24.04
-            RUN python3 -m pip install --no-cache-dir torch torchvision --index-url https://download.pytorch.org/whl/cu128
-            """,
-        ),
-        Invalid(
-            """
+            # + RUN python3 -m pip install --no-cache-dir torch torchvision --index-url https://download.pytorch.org/whl/cu128
+        """),
+        Invalid("""
             FROM python:3.12
             RUN apt-get update && pip3 install vllm  # !
-            """,
-            """
-            FROM python:3.12
-            RUN apt-get update && pip3 install --no-cache-dir vllm
-            """,
-        ),
+            # + RUN apt-get update && pip3 install --no-cache-dir vllm
+        """),
     )
 
     def check_config(self, file: ConfigFile) -> Iterator[ConfigProblem]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from ptopt.configs.dockerfile import Instruction, Stage
 from ptopt.configs.shell import Install, installs
 from ptopt.rules.base import Invalid
-from ptopt.rules.configs import ConfigFile, ConfigProblem, ConfigRule, Evidence, Severity
+from ptopt.rules.configs import ConfigFile, ConfigProblem, ConfigRule, Evidence
 from ptopt.rules.container._images import CONDITIONAL, has_torch
 
 _TAG = re.compile(r"(?:docker\.io/)?pytorch/pytorch:(\d+\.\d+(?:\.\d+)?)-")
@@ -32,17 +32,6 @@ class TorchInstalledAgain(ConfigRule):
     ## When this is wrong
     When another version is needed than any tag of the base image has; then start from an image without PyTorch.
 
-    ## Example
-    ```dockerfile
-    FROM pytorch/pytorch:2.5.1-cuda12.4-cudnn9-runtime
-    RUN pip install torch==2.9.0
-    ```
-
-    ## Use instead
-    ```dockerfile
-    FROM pytorch/pytorch:2.9.0-cuda12.8-cudnn9-runtime
-    ```
-
     ## Fix safety
     No fix is offered: which image fits cannot be judged.
 
@@ -53,7 +42,6 @@ class TorchInstalledAgain(ConfigRule):
     id = "PTO033"
     name = "torch-installed-again"
     family = "container"
-    severity = Severity.MEDIUM
     kinds = frozenset({"dockerfile"})
     prior = 0.7
     when_wrong = "no tag of the base image has the version that is needed"
@@ -84,27 +72,23 @@ class TorchInstalledAgain(ConfigRule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             FROM pytorch/pytorch:2.5.1-cuda12.4-cudnn9-runtime
+            # ~ FROM pytorch/pytorch:2.9.0-cuda12.8-cudnn9-runtime
             RUN pip install --no-cache-dir torch==2.9.0  # !
-            """
-        ),
-        Invalid(
-            """
+            # ~
+        """),
+        Invalid("""
             FROM nvcr.io/nvidia/pytorch:24.10-py3 AS base
             FROM base
             RUN pip uninstall -y torch
             RUN pip install torch torchvision --index-url https://download.pytorch.org/whl/cu124  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             FROM python:3.12
             RUN pip install --no-cache-dir torch==2.4.0
             RUN pip install --no-cache-dir --upgrade torch==2.5.0  # !
-            """
-        ),
+        """),
     )
 
     def check_config(self, file: ConfigFile) -> Iterator[ConfigProblem]:

@@ -28,18 +28,6 @@ class WrongTorchBuild(ConfigRule):
     ## When this is wrong
     When the image is built for both, or the base image is used for something else than PyTorch.
 
-    ## Example
-    ```dockerfile
-    FROM nvidia/cuda:12.8.1-runtime-ubuntu24.04
-    RUN pip install torch --index-url https://download.pytorch.org/whl/cpu
-    ```
-
-    ## Use instead
-    ```dockerfile
-    FROM nvidia/cuda:12.8.1-runtime-ubuntu24.04
-    RUN pip install torch --index-url https://download.pytorch.org/whl/cu128
-    ```
-
     ## Fix safety
     No fix is offered.
 
@@ -70,25 +58,19 @@ class WrongTorchBuild(ConfigRule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             FROM nvidia/cuda:12.8.1-runtime-ubuntu24.04
             RUN pip install torch --index-url https://download.pytorch.org/whl/cpu  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             FROM nvidia/cuda:12.8.1-runtime-ubuntu24.04 AS base
             FROM base
             RUN pip install torch==2.5.1+cpu -f https://download.pytorch.org/whl/torch_stable.html  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             FROM ubuntu:24.04 AS cpu
             RUN pip install torch torchvision  # !
-            """
-        ),
+        """),
     )
 
     def check_config(self, file: ConfigFile) -> Iterator[ConfigProblem]:

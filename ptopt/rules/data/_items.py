@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from ptopt.rules.base import Evidence, Problem, Rule, SourceFile
+from ptopt.rules.code import is_call_of
 from ptopt.source.file import remembered
 from ptopt.source.frequency import Often
 from ptopt.source.index import FunctionNode, walk
@@ -76,14 +77,7 @@ def opened(argument: ast.expr, file: SourceFile) -> ast.expr:
         for item in (item for statement in withs for item in statement.items):
             if isinstance(item.optional_vars, ast.Name) and item.optional_vars.id == argument.id:
                 opened = item.context_expr
-    if (
-        isinstance(opened, ast.Call)
-        and isinstance(opened.func, ast.Name)
-        and opened.func.id == "open"
-        and opened.args
-    ):
-        return opened.args[0]
-    return opened
+    return opened.args[0] if is_call_of(opened, "open") and opened.args else opened
 
 
 def same_for_all(path: ast.expr, function: FunctionNode, file: SourceFile) -> bool:

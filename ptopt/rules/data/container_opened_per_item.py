@@ -3,7 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Invalid, Problem, SourceFile, keyword_of, quote
+from ptopt.rules.base import Invalid, Problem, SourceFile
+from ptopt.rules.code import keyword_of, quote
 from ptopt.rules.data._items import ItemRule, item_evidence, opened, same_for_all
 from ptopt.source.index import FunctionNode, walk
 
@@ -41,24 +42,6 @@ class ContainerOpenedPerItem(ItemRule):
 
     ## Why it is slow
     Opening reads and parses the file's header and index, and throws away what the library has cached of the last item.
-
-    ## When this is wrong
-    When each file is read once only, or when there are more files than may be open.
-
-    ## Example
-    ```python
-    def __getitem__(self, i):
-        with h5py.File(self.path, "r") as f:
-            return f["images"][i]
-    ```
-
-    ## Use instead
-    ```python
-    def __getitem__(self, i):
-        if self.file is None:  # each worker opens its own
-            self.file = h5py.File(self.path, "r")
-        return self.file["images"][i]
-    ```
 
     ## Fix safety
     No fix: the handle needs a place, and must be opened in the worker.
@@ -121,17 +104,17 @@ class ContainerOpenedPerItem(ItemRule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             import h5py, torch
             class Images(Dataset):
                 def __getitem__(self, i):
                     with h5py.File(self.path, "r") as f:  # !
+                    # ~ if self.file is None:  # each worker opens its own
+                    # ~     self.file = h5py.File(self.path, "r")
                         return f["images"][i]
-            """
-        ),
-        Invalid(
-            """
+                    # ~ return self.file["images"][i]
+        """),
+        Invalid("""
             import rasterio, torch
             class Tiles(Dataset):
                 def __getitem__(self, i):
@@ -139,17 +122,14 @@ class ContainerOpenedPerItem(ItemRule):
 
                 def merge(self, paths):
                     return combine([rasterio.open(path) for path in paths])  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             import lmdb, torch
             class Keys(Dataset):
                 def __getitem__(self, i):
                     env = lmdb.open(self.root, readonly=True)  # !
                     return env.begin().get(self.keys[i])
-            """
-        ),
+        """),
     )
 
     def _candidate(self, node: ast.AST, file: SourceFile) -> bool:

@@ -3,7 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile, keyword_of, quote
+from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile
+from ptopt.rules.code import keyword_of, quote
 from ptopt.rules.data._light import is_light
 from ptopt.source.index import walk
 
@@ -17,20 +18,6 @@ class DataframeRowLoop(Rule):
     ## Why it is slow
     Each row becomes a new Series with a look-up for every field, a hundred times as slow as an operation on columns, or as a
     loop over `zip(df["a"], df["b"])` or `df.itertuples()`.
-
-    ## When this is wrong
-    When the frame has a few hundred rows, or each row costs far more than the look-up.
-
-    ## Example
-    ```python
-    for _, row in df.iterrows():
-        items.append((row["path"], row["label"]))
-    ```
-
-    ## Use instead
-    ```python
-    items = list(zip(df["path"], df["label"]))
-    ```
 
     ## Fix safety
     No fix: the body of the loop has to use columns.
@@ -69,33 +56,27 @@ class DataframeRowLoop(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             import pandas as pd
             def items(path):
                 out = []
                 for _, row in pd.read_csv(path).iterrows():  # !
                     out.append((row["path"], row["label"]))
                 return out
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             import pandas as pd
             def label(df):
                 df["label"] = df.apply(lambda row: row["a"] > row["b"], axis=1)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             import pandas as pd
             def paths(df):
                 out = []
                 for i in range(len(df)):
                     out.append(df.iloc[i]["path"])  # !
                 return out
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -4,7 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Invalid, Problem, Severity, SourceFile, quote
+from ptopt.rules.base import Invalid, Problem, Severity, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.data._items import ItemRule, item_evidence
 from ptopt.rules.shared.item_work import reads_files
 from ptopt.source.index import FunctionNode
@@ -26,22 +27,6 @@ class DataframeRowPerItem(ItemRule):
     A look-up builds a new Series (and, for `loc` with a mask, compares the whole column): tens of microseconds to
     milliseconds, where a list or an array gives the value at once. A frame of Python objects also grows in each worker:
     every look-up writes reference counts, and the pages are copied.
-
-    ## When this is wrong
-    When the item decodes an image or audio, beside which the look-up does not count.
-
-    ## Example
-    ```python
-    def __getitem__(self, i):
-        row = self.df.iloc[i]
-        return row["path"], row["label"]
-    ```
-
-    ## Use instead
-    ```python
-    def __init__(self, df):
-        self.paths, self.labels = df["path"].tolist(), df["label"].to_numpy()
-    ```
 
     ## Fix safety
     No fix: the columns that are needed have to be taken out in `__init__`.
@@ -81,24 +66,19 @@ class DataframeRowPerItem(ItemRule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             class Rows(Dataset):
                 def __getitem__(self, i):
                     row = self.df.iloc[i]  # !
                     return row["text"], row["label"]
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Images(Dataset):
                 def __getitem__(self, idx):
                     name = self.landmarks_frame.iloc[idx, 0]  # !
                     return self.transform(Image.open(name)), self.landmarks_frame.iloc[idx, 1:]  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             import pandas as pd
             from torch.utils.data import Dataset
             class Rows(Dataset):
@@ -107,8 +87,7 @@ class DataframeRowPerItem(ItemRule):
 
                 def __getitem__(self, i):
                     return self.rows.loc[i, "label"]  # !
-            """
-        ),
+        """),
     )
 
     def _candidate(self, node: ast.AST, file: SourceFile) -> bool:

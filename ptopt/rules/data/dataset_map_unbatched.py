@@ -4,17 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import (
-    Evidence,
-    Invalid,
-    Problem,
-    Rule,
-    Severity,
-    SourceFile,
-    has_unpacking,
-    keyword_of,
-    quote,
-)
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile
+from ptopt.rules.code import has_unpacking, keyword_of, quote
 from ptopt.source.file import remembered
 from ptopt.source.index import FunctionNode, walk
 
@@ -35,25 +26,6 @@ class DatasetMapUnbatched(Rule):
     ## Why it is slow
     A fast tokenizer works on many texts at once, on several threads. Called with one row at a time it uses one, and
     Python is entered once per row.
-
-    ## When this is wrong
-    When the dataset is small or its cached result is used again, or when it is streamed.
-
-    ## Example
-    ```python
-    def tokenize(row):
-        return tokenizer(row["text"], truncation=True)
-
-    dataset = dataset.map(tokenize)
-    ```
-
-    ## Use instead
-    ```python
-    def tokenize(rows):
-        return tokenizer(rows["text"], truncation=True)
-
-    dataset = dataset.map(tokenize, batched=True)
-    ```
 
     ## Fix safety
     No fix: with `batched=True` the function gets lists, with `num_proc` it runs in other processes; which of the two
@@ -96,24 +68,19 @@ class DatasetMapUnbatched(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             from datasets import load_dataset
             dataset = load_dataset("imdb")
             dataset = dataset.map(lambda row: tokenizer(row["text"]))  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             from datasets import load_dataset
             def tokenize(row):
                 return tokenizer(row["text"], truncation=True)
             dataset = load_dataset("imdb")["train"]
             train_data = dataset.map(tokenize, remove_columns=["text"])  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             from datasets import Dataset
             class Trainer:
                 def __init__(self, train_dataset: Dataset):
@@ -122,8 +89,7 @@ class DatasetMapUnbatched(Rule):
                 def tokenize_row(self, row):
                     prompt = self.tokenizer(row["prompt"], add_special_tokens=False)
                     return {"input_ids": prompt["input_ids"]}
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -4,7 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, Span, quote
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, Span
+from ptopt.rules.code import quote
 from ptopt.rules.ops._calls import names_in
 from ptopt.rules.shared.flow import runs_network
 from ptopt.source.bindings import is_self
@@ -56,22 +57,6 @@ class DecodedBetweenForwards(Rule):
     The device idles while the host reads and decodes, and the host idles while the device computes; most such loops also run
     one sample at a time. Workers of a `DataLoader` read ahead, and give batches.
 
-    ## When this is wrong
-    When there are only a few files, as in a demonstration.
-
-    ## Example
-    ```python
-    for path in paths:
-        image = transform(Image.open(path)).unsqueeze(0).to(device)
-        features.append(model(image))
-    ```
-
-    ## Use instead
-    ```python
-    for images in DataLoader(ImageFiles(paths, transform), batch_size=32, num_workers=8, pin_memory=True):
-        features.append(model(images.to(device, non_blocking=True)))
-    ```
-
     ## Fix safety
     No fix is offered: the dataset is a class of its own.
 
@@ -116,31 +101,29 @@ class DecodedBetweenForwards(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             import torch
             from PIL import Image
 
             def extract(model, paths, transform):
                 features = []
                 for path in paths:  # !
+                # ~ for images in DataLoader(ImageFiles(paths, transform), batch_size=32, num_workers=8, pin_memory=True):
                     image = transform(Image.open(path)).unsqueeze(0).cuda()
+                    # ~ images = images.cuda(non_blocking=True)
                     features.append(model(image))
+                    # ~ features.append(model(images))
                 return features
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             import librosa
 
             def embed(encoder, files):
                 for file in tqdm(files):  # !
                     wav, _ = librosa.load(file, sr=16000)
                     save(encoder(torch.from_numpy(wav).cuda()))
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             import cv2
             import torch
 
@@ -149,8 +132,7 @@ class DecodedBetweenForwards(Rule):
                     image = cv2.imread(os.path.join(folder, name))
                     out = net(prepare(image).cuda())
                     write(name, out)
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -4,7 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Invalid, Problem, Severity, SourceFile, is_literal, keyword_of, quote
+from ptopt.rules.base import Invalid, Problem, Severity, SourceFile
+from ptopt.rules.code import is_literal, keyword_of, quote
 from ptopt.rules.data._items import ItemRule, item_evidence
 from ptopt.source.index import FunctionNode
 
@@ -25,9 +26,6 @@ class FeaturesComputedPerItem(ItemRule):
     ## Why it is slow
     These cost milliseconds to seconds an item and give the same result each time: every epoch pays for all of them again,
     and workers that cannot keep up leave the GPU idle.
-
-    ## When this is wrong
-    When the input is augmented before, so that the features differ, or when the workers keep up.
 
     ## Example
     ```python
@@ -86,17 +84,14 @@ class FeaturesComputedPerItem(ItemRule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             import librosa, torch
             class Clips(Dataset):
                 def __getitem__(self, i):
                     audio, rate = librosa.load(self.paths[i], sr=16000)  # !
                     return torch.from_numpy(audio)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             import torch, librosa
             class Clips(Dataset):
                 def __getitem__(self, i):
@@ -104,17 +99,14 @@ class FeaturesComputedPerItem(ItemRule):
 
                 def features(self, audio):
                     return torch.tensor(librosa.feature.mfcc(y=audio, sr=16000))  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             import torch
             from mel import mel_spectrogram
             class Clips(Dataset):
                 def __getitem__(self, i):
                     return mel_spectrogram(torch.load(self.paths[i]), 1024)  # !
-            """
-        ),
+        """),
     )
 
     def _candidate(self, node: ast.AST, file: SourceFile) -> bool:

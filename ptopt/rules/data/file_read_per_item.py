@@ -4,17 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import (
-    TEXTBOOK,
-    Evidence,
-    Invalid,
-    Problem,
-    Rule,
-    Severity,
-    SourceFile,
-    keyword_of,
-    quote,
-)
+from ptopt.rules.base import TEXTBOOK, Evidence, Invalid, Problem, Rule, Severity, SourceFile
+from ptopt.rules.code import keyword_of, quote
 from ptopt.rules.data._items import opened, same_for_all
 from ptopt.rules.data._whole_reads import depends_on_item, is_row_by_row, stays_the_same, whole_of_table
 from ptopt.source.index import FunctionNode
@@ -36,24 +27,6 @@ class FileReadPerItem(Rule):
 
     ## Why it is slow
     The file is read and parsed once per item: an epoch costs the size of the dataset times what one read would.
-
-    ## When this is wrong
-    When the path is changed from outside between items.
-
-    ## Example
-    ```python
-    def __getitem__(self, i):
-        return np.load(self.path)[i]
-    ```
-
-    ## Use instead
-    ```python
-    def __init__(self, path):
-        self.rows = np.load(path, mmap_mode="r")
-
-    def __getitem__(self, i):
-        return self.rows[i]
-    ```
 
     ## Fix safety
     No fix: the read moves to `__init__`, or to the first use in each worker.
@@ -96,15 +69,12 @@ class FileReadPerItem(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             class Rows(Dataset):
                 def __getitem__(self, i):
                     return np.load(self.path)[i]  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             import json
             from torch.utils.data import Dataset
 
@@ -113,10 +83,8 @@ class FileReadPerItem(Rule):
                     with open(self.caption_file) as f:
                         captions = json.load(f)  # !
                     return captions[index]
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             import pandas as pd
             from torch.utils.data import Dataset
 
@@ -124,8 +92,7 @@ class FileReadPerItem(Rule):
                 def __getitem__(self, index):
                     table = pd.read_csv(self.root + "/labels.csv")  # !
                     return table.iloc[index]
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -4,7 +4,9 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import quote
+from ptopt.rules.shared.flow import assigned
 from ptopt.source.index import COMPREHENSIONS, walk
 
 _NAME = re.compile(r"^(vr|video_?reader|decord_?vr|vreader|av_?reader)$", re.I)
@@ -21,19 +23,6 @@ class FramesReadOneByOne(Rule):
     ## Why it is slow
     Each access seeks to the last key frame and decodes forward from it. One call for all indices (`get_batch`) decodes every
     stretch once; reading forward without a seek does too.
-
-    ## When this is wrong
-    When only a frame or two are read from each video.
-
-    ## Example
-    ```python
-    frames = torch.stack([reader[i] for i in indices])
-    ```
-
-    ## Use instead
-    ```python
-    frames = reader.get_batch(indices)
-    ```
 
     ## Fix safety
     No fix: readers differ in the name of the call and in the type that it returns.
@@ -76,16 +65,13 @@ class FramesReadOneByOne(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             import decord
             def clip(path, indices):
                 reader = decord.VideoReader(path)
                 return [reader[i].asnumpy() for i in indices]  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             import cv2
             def clip(path, indices):
                 video = cv2.VideoCapture(path)
@@ -94,17 +80,14 @@ class FramesReadOneByOne(Rule):
                     video.set(cv2.CAP_PROP_POS_FRAMES, i)  # !
                     frames.append(video.read()[1])
                 return frames
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             import torch
             def decode(backend, frames, start, end, count):
                 if backend == "decord":
                     index = torch.linspace(start, end, count).long()
                     return torch.stack([frames[i.item()] for i in index])  # !
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
@@ -141,8 +124,7 @@ def _looped(node: ast.AST, file: SourceFile) -> ast.AST | None:
 def _is_reader(expr: ast.expr, file: SourceFile) -> bool:
     """Was it opened as a video reader, or is it named like one in code that mentions them?"""
     if isinstance(expr, ast.Name):
-        binding = file.bindings.last_before(expr)
-        made = binding.value if binding is not None and binding.kind == "assign" else None
+        made = assigned(expr, file)
         if isinstance(made, ast.Call) and file.source(made.func).endswith("VideoReader"):
             return True
         function = file.index.function_of(expr)

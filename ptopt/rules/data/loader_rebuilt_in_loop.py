@@ -5,7 +5,8 @@ import re
 from collections.abc import Iterator
 from typing import ClassVar
 
-from ptopt.rules.base import Benchmark, Evidence, Invalid, Problem, Rule, Severity, SourceFile, quote
+from ptopt.rules.base import Benchmark, Evidence, Invalid, Problem, Rule, Severity, SourceFile
+from ptopt.rules.code import is_call_of, quote
 from ptopt.rules.data._epochs import is_epoch_loop
 from ptopt.rules.shared.loaders import loader_of
 from ptopt.source.file import remembered
@@ -25,9 +26,6 @@ class LoaderRebuiltInLoop(Rule):
     ## Why it is slow
     Each new iterator starts its worker processes, draws a new permutation and waits for the first batch.
     `next(iter(loader))` in a loop pays all of that for one batch, and reads the other prefetched batches in vain.
-
-    ## When this is wrong
-    When the dataset is changed in the loop in a way that cannot be seen from here.
 
     ## Example
     ```python
@@ -107,37 +105,31 @@ class LoaderRebuiltInLoop(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             for step in range(steps):
                 images, labels = next(iter(train_loader))  # !
                 criterion(model(images), labels).backward()
                 optimizer.step()
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             for epoch in range(epochs):
                 loader = DataLoader(dataset, batch_size=64, shuffle=True, num_workers=4)  # !
                 for images in loader:
                     model(images).mean().backward()
                     optimizer.step()
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Trainer:
                 def fit(self):
                     for epoch in range(self.epochs):
                         for images in DataLoader(self.data, batch_size=self.batch_size, num_workers=2):  # !
                             self.model(images).mean().backward()
                             self.optimizer.step()
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "next":
+        if is_call_of(node, "next"):
             yield from _fresh_iterator(node, file)
         elif isinstance(node, ast.Call) and loader_of(node, file) is not None:
             yield from _rebuilt(node, file)
@@ -145,12 +137,7 @@ class LoaderRebuiltInLoop(Rule):
 
 def _fresh_iterator(node: ast.Call, file: SourceFile) -> Iterator[Problem]:
     made = node.args[0] if node.args else None
-    if not (
-        isinstance(made, ast.Call)
-        and isinstance(made.func, ast.Name)
-        and made.func.id == "iter"
-        and len(made.args) == 1
-    ):
+    if not is_call_of(made, "iter") or len(made.args) != 1:
         return
     loader = made.args[0]
     name = (

@@ -4,19 +4,8 @@ import ast
 import dataclasses
 from collections.abc import Iterator
 
-from ptopt.rules.base import (
-    Evidence,
-    Fix,
-    Invalid,
-    Problem,
-    Rule,
-    Safety,
-    Severity,
-    SourceFile,
-    add_keyword,
-    quote,
-    replace_node,
-)
+from ptopt.rules.base import Evidence, Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile
+from ptopt.rules.code import add_keyword, quote, replace_node
 from ptopt.rules.shared.loaders import (
     batches_move_by_framework,
     has_workers,
@@ -37,9 +26,6 @@ class LoaderWithoutPinning(Rule):
     A copy from pageable memory goes through a staging buffer and makes Python wait. With `pin_memory=True` a thread of
     the loader puts each batch into page-locked memory beforehand: the copy is faster, and `non_blocking=True`
     lets it run beside the previous step.
-
-    ## When this is wrong
-    When the host is short of memory, when training runs on the CPU, or when batches are small against the step.
 
     ## Example
     ```python
@@ -147,42 +133,24 @@ class LoaderWithoutPinning(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             loader = DataLoader(dataset, batch_size=64, shuffle=True, num_workers=4)  # !
+            # + loader = DataLoader(dataset, batch_size=64, shuffle=True, num_workers=4, pin_memory=True)
             for images, labels in loader:
                 images, labels = images.cuda(), labels.cuda()
                 criterion(model(images), labels).backward()
                 optimizer.step()
-            """,
-            """
-            loader = DataLoader(dataset, batch_size=64, shuffle=True, num_workers=4, pin_memory=True)
-            for images, labels in loader:
-                images, labels = images.cuda(), labels.cuda()
-                criterion(model(images), labels).backward()
-                optimizer.step()
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             loader = DataLoader(dataset, num_workers=args.workers, pin_memory=False, drop_last=True)  # !
+            # + loader = DataLoader(dataset, num_workers=args.workers, pin_memory=True, drop_last=True)
             for i, batch in enumerate(loader):
                 mel, audio = batch
                 mel = torch.autograd.Variable(mel.cuda())
                 criterion(model(mel), audio.cuda()).backward()
                 optimizer.step()
-            """,
-            """
-            loader = DataLoader(dataset, num_workers=args.workers, pin_memory=True, drop_last=True)
-            for i, batch in enumerate(loader):
-                mel, audio = batch
-                mel = torch.autograd.Variable(mel.cuda())
-                criterion(model(mel), audio.cuda()).backward()
-                optimizer.step()
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def train(model, loader, device):
                 for data in tqdm(loader):
                     real = data[0].to(device)
@@ -190,19 +158,9 @@ class LoaderWithoutPinning(Rule):
                     optimizer.step()
 
             loader = DataLoader(dataset, batch_size=64, num_workers=int(opt.workers))  # !
+            # + loader = DataLoader(dataset, batch_size=64, num_workers=int(opt.workers), pin_memory=True)
             train(model, loader, device)
-            """,
-            """
-            def train(model, loader, device):
-                for data in tqdm(loader):
-                    real = data[0].to(device)
-                    model(real).mean().backward()
-                    optimizer.step()
-
-            loader = DataLoader(dataset, batch_size=64, num_workers=int(opt.workers), pin_memory=True)
-            train(model, loader, device)
-            """,
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

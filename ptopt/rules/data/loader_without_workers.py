@@ -3,20 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import (
-    TEXTBOOK,
-    Benchmark,
-    Evidence,
-    Fix,
-    Invalid,
-    Problem,
-    Rule,
-    Safety,
-    SourceFile,
-    add_keyword,
-    is_literal,
-    replace_node,
-)
+from ptopt.rules.base import TEXTBOOK, Benchmark, Evidence, Fix, Invalid, Problem, Rule, Safety, SourceFile
+from ptopt.rules.code import add_keyword, is_literal, replace_node
 from ptopt.rules.shared.flow import runs_network
 from ptopt.rules.shared.item_work import ItemWork, in_memory, item_work
 from ptopt.rules.shared.loaders import (
@@ -164,32 +152,19 @@ class LoaderWithoutWorkers(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             class Images(Dataset):
                 def __getitem__(self, i):
                     return self.transform(Image.open(self.paths[i]))
 
             loader = DataLoader(Images(), batch_size=64, shuffle=True)  # !
+            # + loader = DataLoader(Images(), batch_size=64, shuffle=True, num_workers=4)
             for images in loader:
                 loss = model(images.to(device)).mean()
                 loss.backward()
                 optimizer.step()
-            """,
-            """
-            class Images(Dataset):
-                def __getitem__(self, i):
-                    return self.transform(Image.open(self.paths[i]))
-
-            loader = DataLoader(Images(), batch_size=64, shuffle=True, num_workers=4)
-            for images in loader:
-                loss = model(images.to(device)).mean()
-                loss.backward()
-                optimizer.step()
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             import torch
             from torchvision import datasets
 
@@ -201,27 +176,11 @@ class LoaderWithoutWorkers(Rule):
             def main():
                 data = datasets.ImageFolder("train", transform)
                 loader = torch.utils.data.DataLoader(data, batch_size=64, num_workers=0)  # !
+                # + loader = torch.utils.data.DataLoader(data, batch_size=64, num_workers=4)
                 for epoch in range(10):
                     train(model, loader, optimizer)
-            """,
-            """
-            import torch
-            from torchvision import datasets
-
-            def train(model, loader, optimizer):
-                for images, labels in loader:
-                    criterion(model(images.cuda()), labels.cuda()).backward()
-                    optimizer.step()
-
-            def main():
-                data = datasets.ImageFolder("train", transform)
-                loader = torch.utils.data.DataLoader(data, batch_size=64, num_workers=4)
-                for epoch in range(10):
-                    train(model, loader, optimizer)
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             import torch
             from datasets import load_dataset
 
@@ -230,27 +189,13 @@ class LoaderWithoutWorkers(Rule):
             loader = torch.utils.data.DataLoader(  # !
                 dataset,
                 batch_size=16,
+                # + batch_size=16,
+                # + num_workers=4,
             )
             for batch in loader:
                 accelerator.backward(model(batch["input"]).mean())
                 optimizer.step()
-            """,
-            """
-            import torch
-            from datasets import load_dataset
-
-            dataset = load_dataset(name, split="train")
-            dataset.set_transform(augment)
-            loader = torch.utils.data.DataLoader(
-                dataset,
-                batch_size=16,
-                num_workers=4,
-            )
-            for batch in loader:
-                accelerator.backward(model(batch["input"]).mean())
-                optimizer.step()
-            """,
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -3,7 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile, replace_node
+from ptopt.rules.base import Evidence, Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile
+from ptopt.rules.code import replace_node
 
 _OPTIONS = ("pin_memory", "num_workers", "persistent_workers", "non_blocking")
 
@@ -17,21 +18,6 @@ class LoadingOptionIgnored(Rule):
 
     ## Why it is slow
     Whoever turns the option on gets no faster loading, and no message.
-
-    ## When this is wrong
-    When the option is for other loaders of the file.
-
-    ## Example
-    ```python
-    def fetch(self, index, pin_memory=False):
-        return self.storage.fetch(index, pin_memory=False)
-    ```
-
-    ## Use instead
-    ```python
-    def fetch(self, index, pin_memory=False):
-        return self.storage.fetch(index, pin_memory=pin_memory)
-    ```
 
     ## Fix safety
     Unsafe: callers that pass the option get what they asked for from now on.
@@ -65,44 +51,25 @@ class LoadingOptionIgnored(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def fetch(storage, index, pin_memory=False):
                 return storage.fetch(index, pin_memory=False)  # !
-            """,
-            """
-            def fetch(storage, index, pin_memory=False):
-                return storage.fetch(index, pin_memory=pin_memory)
-            """,
-        ),
-        Invalid(
-            """
+                # + return storage.fetch(index, pin_memory=pin_memory)
+        """),
+        Invalid("""
             class Data:
                 def loader(self, data, num_workers=4):
                     return DataLoader(
                         data,
                         num_workers=0,  # !
+                        # + num_workers=num_workers,
                     )
-            """,
-            """
-            class Data:
-                def loader(self, data, num_workers=4):
-                    return DataLoader(
-                        data,
-                        num_workers=num_workers,
-                    )
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def move(batch, device, non_blocking=True):
                 return {k: v.to(device, non_blocking=False) for k, v in batch.items()}  # !
-            """,
-            """
-            def move(batch, device, non_blocking=True):
-                return {k: v.to(device, non_blocking=non_blocking) for k, v in batch.items()}
-            """,
-        ),
+                # + return {k: v.to(device, non_blocking=non_blocking) for k, v in batch.items()}
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -4,7 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Invalid, Problem, Severity, SourceFile, keyword_of, quote
+from ptopt.rules.base import Invalid, Problem, Severity, SourceFile
+from ptopt.rules.code import keyword_of, quote
 from ptopt.rules.data._items import ItemRule, item_evidence, same_for_all
 from ptopt.source.frequency import Often
 from ptopt.source.index import FunctionNode
@@ -27,21 +28,6 @@ class MetadataReadPerItem(ItemRule):
     ## Why it is slow
     Each is a visit to the file system, often with a header to parse, for a few numbers that are the same in every epoch.
     On network storage a visit costs more than reading a small item.
-
-    ## When this is wrong
-    When each item is read once only, or when files change while training runs.
-
-    ## Example
-    ```python
-    def __getitem__(self, i):
-        frames = torchaudio.info(self.paths[i]).num_frames
-    ```
-
-    ## Use instead
-    ```python
-    def __init__(self, paths):
-        self.frames = [torchaudio.info(path).num_frames for path in paths]
-    ```
 
     ## Fix safety
     No fix: the values have to be collected beforehand, or on first use.
@@ -102,27 +88,22 @@ class MetadataReadPerItem(ItemRule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             import torchaudio
             from torch.utils.data import Dataset
             class Clips(Dataset):
                 def __getitem__(self, i):
                     frames = torchaudio.info(self.paths[i]).num_frames  # !
                     return torchaudio.load(self.paths[i], frame_offset=random.randint(0, frames - self.size))
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             import glob
             from torch.utils.data import Dataset
             class Folder(Dataset):
                 def __getitem__(self, i):
                     return read(sorted(glob.glob(self.root + "/*.png"))[i])  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             import h5py
             from torch.utils.data import Dataset
             class Frames(Dataset):
@@ -130,8 +111,7 @@ class MetadataReadPerItem(ItemRule):
                     group = self.file[self.keys[i]]
                     assert group["coords"].attrs["unit"] == "Angstrom"  # !
                     return group["coords"][:]
-            """
-        ),
+        """),
     )
 
     def candidates(self, file: SourceFile) -> list[ast.AST]:

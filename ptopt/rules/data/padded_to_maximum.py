@@ -4,19 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import (
-    TEXTBOOK,
-    Evidence,
-    Fix,
-    Invalid,
-    Problem,
-    Rule,
-    Safety,
-    SourceFile,
-    keyword_of,
-    quote,
-    replace_node,
-)
+from ptopt.rules.base import TEXTBOOK, Evidence, Fix, Invalid, Problem, Rule, Safety, SourceFile
+from ptopt.rules.code import keyword_of, quote, replace_node
 from ptopt.rules.ops._pure import is_deferred
 from ptopt.source.calls import called_name, last_name
 from ptopt.source.index import FunctionNode
@@ -105,8 +94,7 @@ class PaddedToMaximum(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             class Instructions(torch.utils.data.Dataset):
                 def __getitem__(self, i):
                     text = self.rows[i]["text"]
@@ -116,40 +104,23 @@ class PaddedToMaximum(Rule):
             for batch in DataLoader(Instructions(rows), batch_size=8):
                 model(**batch).loss.backward()
                 optimizer.step()
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             import torch
 
             def answer(prompts):
                 inputs = tokenizer(prompts, padding="max_length", max_length=2048, return_tensors="pt")  # !
+                # + inputs = tokenizer(prompts, padding="longest", max_length=2048, return_tensors="pt")
                 return model.generate(**inputs.to("cuda"))
-            """,
-            """
-            import torch
-
-            def answer(prompts):
-                inputs = tokenizer(prompts, padding="longest", max_length=2048, return_tensors="pt")
-                return model.generate(**inputs.to("cuda"))
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             import torch
 
             def collate_fn(examples):
                 return tokenizer([e["text"] for e in examples], padding="max_length", return_tensors="pt")  # !
-            """,
-            """
-            import torch
-
-            def collate_fn(examples):
-                return tokenizer([e["text"] for e in examples], padding="longest", return_tensors="pt")
-            """,
-        ),
-        Invalid(
-            """
+                # + return tokenizer([e["text"] for e in examples], padding="longest", return_tensors="pt")
+        """),
+        Invalid("""
             from transformers import DataCollatorForSeq2Seq, Trainer
 
             def preprocess(example):
@@ -157,8 +128,7 @@ class PaddedToMaximum(Rule):
 
             data = data.map(preprocess, batched=True)
             trainer = Trainer(model, args, train_dataset=data, data_collator=DataCollatorForSeq2Seq(tokenizer))
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -4,7 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, quote
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile
+from ptopt.rules.code import quote
 
 _NAMES = frozenset(
     "num_processes num_proc nproc n_proc num_procs n_processes processes n_jobs num_jobs".split()
@@ -24,19 +25,6 @@ class PreparationInOneProcess(Rule):
     ## Why it is slow
     Files or rows are prepared independently of each other; one process leaves the other cores idle, and data preparation is
     often hours of work.
-
-    ## When this is wrong
-    When the work uses the GPU or many threads itself, or has to keep an order that a pool does not.
-
-    ## Example
-    ```python
-    dataset = dataset.map(tokenize, num_proc=1)
-    ```
-
-    ## Use instead
-    ```python
-    dataset = dataset.map(tokenize, num_proc=args.num_proc)
-    ```
 
     ## Fix safety
     No fix: how many processes fit the machine is the author's choice.
@@ -73,27 +61,21 @@ class PreparationInOneProcess(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             from datasets import load_dataset
             data = load_dataset("imdb").map(tokenize, num_proc=1)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             from multiprocessing import Pool
             with Pool(1) as pool:  # !
                 pool.map(work, files)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             import multiprocessing
             num_processes = 1  # !
             chunks = split(files, num_processes)
             workers = [multiprocessing.Process(target=work, args=(chunk,)) for chunk in chunks]
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -3,24 +3,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import (
-    Benchmark,
-    Evidence,
-    Fix,
-    Invalid,
-    Problem,
-    Rule,
-    Safety,
-    SourceFile,
-    has_unpacking,
-    quote,
-    replace_node,
-)
+from ptopt.rules.base import Benchmark, Evidence, Fix, Invalid, Problem, Rule, Safety, SourceFile
+from ptopt.rules.code import has_unpacking, method_call, quote, replace_node
+from ptopt.rules.shared.flow import assigned
 
 _TENSORS = frozenset(
     {"torch.tensor", "torch.as_tensor", "torch.Tensor", "torch.FloatTensor", "torch.LongTensor"}
 )
-_BUILDERS = frozenset({"append", "extend"})
 
 
 class TensorFromListOfArrays(Rule):
@@ -32,19 +21,6 @@ class TensorFromListOfArrays(Rule):
     ## Why it is slow
     The list is read element by element, each number becoming a Python object. One NumPy array is copied at once; torch
     itself warns that the list form is extremely slow.
-
-    ## When this is wrong
-    When the list holds a few numbers only.
-
-    ## Example
-    ```python
-    images = torch.tensor([np.asarray(image) for image in images])
-    ```
-
-    ## Use instead
-    ```python
-    images = torch.tensor(np.array([np.asarray(image) for image in images]))
-    ```
 
     ## Fix safety
     Unsafe: arrays of different data types are joined by NumPy's rules instead of torch's.
@@ -89,40 +65,23 @@ class TensorFromListOfArrays(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             batch = torch.tensor([np.asarray(image) for image in images])  # !
-            """,
-            """
-            batch = torch.tensor(np.array([np.asarray(image) for image in images]))
-            """,
-        ),
-        Invalid(
-            """
+            # + batch = torch.tensor(np.array([np.asarray(image) for image in images]))
+        """),
+        Invalid("""
             def collate(items):
                 masks = []
                 for item in items:
                     masks.append(np.array(item.mask, dtype=np.float32))
                 return torch.FloatTensor(masks)  # !
-            """,
-            """
-            def collate(items):
-                masks = []
-                for item in items:
-                    masks.append(np.array(item.mask, dtype=np.float32))
-                return torch.FloatTensor(np.array(masks))
-            """,
-        ),
-        Invalid(
-            """
+                # + return torch.FloatTensor(np.array(masks))
+        """),
+        Invalid("""
             rows = [np.zeros(128), np.ones(128)]
             table = torch.as_tensor(rows, dtype=torch.float32)  # !
-            """,
-            """
-            rows = [np.zeros(128), np.ones(128)]
-            table = torch.as_tensor(np.array(rows), dtype=torch.float32)
-            """,
-        ),
+            # + table = torch.as_tensor(np.array(rows), dtype=torch.float32)
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
@@ -161,26 +120,20 @@ def _array_element(data: ast.expr, file: SourceFile) -> ast.expr | None:
     if isinstance(data, ast.List):
         return data.elts[0] if data.elts and all(_is_array(e, file) for e in data.elts) else None
     binding = file.bindings.last_before(data) if isinstance(data, ast.Name) else None
-    if binding is None or binding.kind != "assign" or binding.value is None or not isinstance(data, ast.Name):
+    value = assigned(data, file)
+    if binding is None or not isinstance(value, (ast.ListComp, ast.List)) or not isinstance(data, ast.Name):
         return None
-    if isinstance(binding.value, ast.ListComp) or (
-        isinstance(binding.value, ast.List) and binding.value.elts
-    ):
-        return _array_element(binding.value, file)
-    if not isinstance(binding.value, ast.List):
-        return None
+    if isinstance(value, ast.ListComp) or value.elts:
+        return _array_element(value, file)
     added: list[ast.expr] = []
     for call in file.calls.calls_in(file.index.function_of(data)):
+        grown = method_call(call, "append", "extend")
         if (
-            not isinstance(call.func, ast.Attribute)
-            or call.func.attr not in _BUILDERS
+            not (isinstance(grown, ast.Name) and grown.id == data.id and call.args)
             or call.lineno >= data.lineno
         ):
             continue
-        grown = call.func.value
-        if not (isinstance(grown, ast.Name) and grown.id == data.id and call.args):
-            continue
-        if call.func.attr == "extend" or call.lineno < binding.line:
+        if method_call(call, "extend") or call.lineno < binding.line:
             return None
         added.append(call.args[0])
     return added[0] if added and all(_is_array(a, file) for a in added) else None
@@ -192,26 +145,15 @@ _ARRAYS = frozenset(
     "expand_dims pad eye zeros_like ones_like random.rand random.randn imread resize cvtColor imdecode".split()
 )
 
-_KEEP_ARRAY = frozenset({"astype", "transpose", "copy"})
-
 
 def _is_array(expr: ast.expr, file: SourceFile) -> bool:
     if isinstance(expr, ast.Name):
-        binding = file.bindings.last_before(expr)
-        return (
-            binding is not None
-            and binding.kind == "assign"
-            and binding.value is not None
-            and not isinstance(binding.value, ast.Name)
-            and _is_array(binding.value, file)
-        )
+        value = assigned(expr, file)
+        return value is not None and not isinstance(value, ast.Name) and _is_array(value, file)
     if not isinstance(expr, ast.Call):
         return False
-    if (
-        isinstance(expr.func, ast.Attribute)
-        and expr.func.attr in _KEEP_ARRAY
-        and _is_array(expr.func.value, file)
-    ):
+    kept = method_call(expr, "astype", "transpose", "copy")
+    if kept is not None and _is_array(kept, file):
         return True
     root, _, leaf = file.imports.qualified(expr.func).partition(".")
     return root in ("numpy", "cv2") and leaf in _ARRAYS

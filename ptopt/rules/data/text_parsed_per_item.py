@@ -4,7 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Invalid, Problem, Severity, SourceFile, quote
+from ptopt.rules.base import Invalid, Problem, Severity, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.data._items import ItemRule, item_evidence
 from ptopt.rules.data.file_read_per_item import FileReadPerItem
 from ptopt.source.index import FunctionNode
@@ -29,21 +30,6 @@ class TextParsedPerItem(ItemRule):
     ## Why it is slow
     Python parses character by character: numbers in text take many times as long to read as the same numbers in binary,
     and each epoch pays again.
-
-    ## When this is wrong
-    When the text is a few numbers beside an image that is decoded anyway, or when each item is read once.
-
-    ## Example
-    ```python
-    def __getitem__(self, i):
-        return torch.tensor(ast.literal_eval(self.rows[i]))
-    ```
-
-    ## Use instead
-    ```python
-    def __init__(self, rows):
-        self.rows = [torch.tensor(ast.literal_eval(row)) for row in rows]
-    ```
 
     ## Fix safety
     No fix: the parsed form has to fit in memory, or be written to a binary file beforehand.
@@ -86,26 +72,21 @@ class TextParsedPerItem(ItemRule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             import json, torch
             class Rows(Dataset):
                 def __getitem__(self, i):
                     return torch.tensor(json.loads(self.lines[i])["values"])  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             import torch
             import xml.etree.ElementTree as ET
             class Boxes(Dataset):
                 def __getitem__(self, i):
                     root = ET.parse(self.paths[i]).getroot()  # !
                     return root.findall("object")
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             import numpy as np
             from torch.utils.data import Dataset
             class Points(Dataset):
@@ -114,8 +95,7 @@ class TextParsedPerItem(ItemRule):
 
                 def read(self, path):
                     return np.loadtxt(path)  # !
-            """
-        ),
+        """),
     )
 
     def _candidate(self, node: ast.AST, file: SourceFile) -> bool:

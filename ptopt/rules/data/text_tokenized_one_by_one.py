@@ -4,7 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, Span, quote
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, Span
+from ptopt.rules.code import beside, quote
 from ptopt.rules.ops._calls import names_in
 from ptopt.rules.shared.repeats import repeat_of, words_for
 from ptopt.source.calls import called_name, last_name
@@ -31,16 +32,6 @@ class TextTokenizedOneByOne(Rule):
 
     ## When this is wrong
     When the tokenizer is a Python one, and the texts are few.
-
-    ## Example
-    ```python
-    ids = [tokenizer(text, truncation=True)["input_ids"] for text in texts]
-    ```
-
-    ## Use instead
-    ```python
-    ids = tokenizer(texts, truncation=True)["input_ids"]
-    ```
 
     ## Fix safety
     No fix is offered: the results come in another container.
@@ -70,28 +61,23 @@ class TextTokenizedOneByOne(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def encode(tokenizer, texts):
                 return [tokenizer(text, truncation=True)["input_ids"] for text in texts]  # !
-            """
-        ),
-        Invalid(
-            """
+                # ~ return tokenizer(texts, truncation=True)["input_ids"]
+        """),
+        Invalid("""
             def collate_fn(batch):
                 ids = [tokenizer(example["text"])["input_ids"] for example in batch]  # !
                 return pad(ids)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def encode(tokenizer, captions):
                 rows = []
                 for caption in captions:
                     rows.append(tokenizer.encode(caption, truncation=True))  # !
                 return torch.tensor(rows)
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
@@ -127,7 +113,7 @@ class TextTokenizedOneByOne(Rule):
             f"{quote(file, node, 50)} runs for one element at a time in the {words_for(place)} at line {place.lineno}. One call on the "
             f"whole list (`{name}([…])`) works in parallel threads and pays the cost of a call once.",
             0.4,
-            (Evidence(place.lineno, f"the {words_for(place)}"),) if place.lineno != node.lineno else (),
+            beside(node, place, f"the {words_for(place)}"),
             cause=place,
             span=Span(node.lineno, node.lineno),
             facts={

@@ -4,20 +4,8 @@ import ast
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
-from ptopt.rules.base import (
-    Fix,
-    Invalid,
-    Problem,
-    Rule,
-    Safety,
-    Severity,
-    SourceFile,
-    add_keyword,
-    has_unpacking,
-    is_literal,
-    keyword_of,
-    replace_node,
-)
+from ptopt.rules.base import Fix, Invalid, Problem, Rule, Safety, SourceFile
+from ptopt.rules.code import add_keyword, has_unpacking, is_literal, keyword_of, replace_node
 from ptopt.rules.shared.loaders import has_device_items
 
 
@@ -31,19 +19,6 @@ class TrainerWithoutWorkers(Rule):
     Items are read, decoded, tokenised and collated in the process that launches GPU work, between two steps. Workers
     prepare the next batches while the GPU computes.
 
-    ## When this is wrong
-    When items are prepared beforehand and collating is cheap, as with tokenised text of fixed length.
-
-    ## Example
-    ```python
-    args = TrainingArguments("out", num_train_epochs=3)
-    ```
-
-    ## Use instead
-    ```python
-    args = TrainingArguments("out", num_train_epochs=3, dataloader_num_workers=4)
-    ```
-
     ## Fix safety
     Unsafe: the data set and the collate function must be usable from other processes.
 
@@ -54,7 +29,6 @@ class TrainerWithoutWorkers(Rule):
     id = "PTO359"
     name = "trainer-without-workers"
     family = "data"
-    severity = Severity.MEDIUM
     most_stated = 0.4
     libraries: ClassVar[tuple[str, ...]] = ("transformers",)
     triggers = ("TrainingArguments(",)
@@ -90,49 +64,28 @@ class TrainerWithoutWorkers(Rule):
         "args = TrainingArguments()",
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             from transformers import TrainingArguments
 
             args = TrainingArguments("out", num_train_epochs=3)  # !
-            """,
-            """
-            from transformers import TrainingArguments
-
-            args = TrainingArguments("out", num_train_epochs=3, dataloader_num_workers=4)
-            """,
-        ),
-        Invalid(
-            """
+            # + args = TrainingArguments("out", num_train_epochs=3, dataloader_num_workers=4)
+        """),
+        Invalid("""
             from transformers import TrainingArguments
 
             args = TrainingArguments("out", dataloader_num_workers=0)  # !
-            """,
-            """
-            from transformers import TrainingArguments
-
-            args = TrainingArguments("out", dataloader_num_workers=4)
-            """,
-        ),
-        Invalid(
-            """
+            # + args = TrainingArguments("out", dataloader_num_workers=4)
+        """),
+        Invalid("""
             from transformers import Seq2SeqTrainingArguments
 
             args = Seq2SeqTrainingArguments(  # !
                 output_dir="out",
                 bf16=True,
+                # + bf16=True,
+                # + dataloader_num_workers=4,
             )
-            """,
-            """
-            from transformers import Seq2SeqTrainingArguments
-
-            args = Seq2SeqTrainingArguments(
-                output_dir="out",
-                bf16=True,
-                dataloader_num_workers=4,
-            )
-            """,
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -4,7 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import TEXTBOOK, Evidence, Invalid, Problem, Rule, Severity, SourceFile, quote
+from ptopt.rules.base import TEXTBOOK, Evidence, Invalid, Problem, Rule, Severity, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.data._loads import depends, is_guarded, is_kept, is_sometimes, load_of, of_weights, use_of
 from ptopt.rules.ops._pure import is_deferred
 from ptopt.rules.shared.places import BENCHMARK_PATH
@@ -30,9 +31,6 @@ class WeightsLoadedPerRequest(Rule):
     ## Why it is slow
     Reading weights takes seconds, building a tokenizer from its files tenths of a second, and the weights are copied to the device
     again. Each user waits for it, and requests that run at once hold a copy each.
-
-    ## When this is wrong
-    When the memory is wanted for other models between two requests.
 
     ## Example
     ```python
@@ -162,8 +160,7 @@ class WeightsLoadedPerRequest(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             from fastapi import FastAPI
             from transformers import pipeline
 
@@ -173,10 +170,8 @@ class WeightsLoadedPerRequest(Rule):
             def label(text: str):
                 classify = pipeline("text-classification")  # !
                 return classify(text)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             import gradio as gr
             import torch
 
@@ -186,10 +181,8 @@ class WeightsLoadedPerRequest(Rule):
 
             with gr.Blocks() as demo:
                 button.click(track, inputs=[video])
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             from transformers import BertTokenizer
             from ts.torch_handler.base_handler import BaseHandler
 
@@ -200,8 +193,7 @@ class WeightsLoadedPerRequest(Rule):
                 def preprocess(self, requests):
                     tokenizer = read_tokenizer()  # !
                     return tokenizer([r["body"] for r in requests])
-            """
-        ),
+        """),
     )
 
     def may_be_sure_of(self, data: bytes) -> bool:

@@ -16,10 +16,8 @@ from ptopt.rules.base import (
     Safety,
     Severity,
     SourceFile,
-    add_keyword,
-    keyword_of,
-    method_call,
 )
+from ptopt.rules.code import add_keyword, keyword_of, method_call
 from ptopt.rules.data._epochs import epoch_loop
 from ptopt.rules.shared.loaders import hands_out, has_workers, is_for_evaluation, loader_of, readings
 from ptopt.source.index import Loop
@@ -49,22 +47,6 @@ class WorkersRestartedEachEpoch(Rule):
 
     ## When this is wrong
     When epochs are long, when the dataset changes between epochs, or when the host is short of memory.
-
-    ## Example
-    ```python
-    loader = DataLoader(dataset, batch_size=64, num_workers=4)
-    for epoch in range(100):
-        for batch in loader:
-            step(batch)
-    ```
-
-    ## Use instead
-    ```python
-    loader = DataLoader(dataset, batch_size=64, num_workers=4, persistent_workers=True)
-    for epoch in range(100):
-        for batch in loader:
-            step(batch)
-    ```
 
     ## Fix safety
     Unsafe: workers keep their state, and their random seeds, from one epoch to the next.
@@ -128,24 +110,15 @@ class WorkersRestartedEachEpoch(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             loader = DataLoader(dataset, batch_size=64, num_workers=4)  # !
+            # + loader = DataLoader(dataset, batch_size=64, num_workers=4, persistent_workers=True)
             for epoch in range(100):
                 for images in loader:
                     model(images).mean().backward()
                     optimizer.step()
-            """,
-            """
-            loader = DataLoader(dataset, batch_size=64, num_workers=4, persistent_workers=True)
-            for epoch in range(100):
-                for images in loader:
-                    model(images).mean().backward()
-                    optimizer.step()
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def train(model, loader):
                 for images in loader:
                     model(images).mean().backward()
@@ -154,27 +127,13 @@ class WorkersRestartedEachEpoch(Rule):
             loader = DataLoader(  # !
                 dataset,
                 num_workers=2,
+                # + num_workers=2,
+                # + persistent_workers=True,
             )
             for epoch in range(1, epochs + 1):
                 train(model, loader)
-            """,
-            """
-            def train(model, loader):
-                for images in loader:
-                    model(images).mean().backward()
-                    optimizer.step()
-
-            loader = DataLoader(
-                dataset,
-                num_workers=2,
-                persistent_workers=True,
-            )
-            for epoch in range(1, epochs + 1):
-                train(model, loader)
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             import torch
 
             def train(model, loader, optimizer, epoch):
@@ -186,29 +145,12 @@ class WorkersRestartedEachEpoch(Rule):
                 train_options = {"batch_size": 64}
                 if use_cuda:
                     cuda_options = {"num_workers": 1, "pin_memory": True, "shuffle": True}  # !
+                    # + cuda_options = {"num_workers": 1, "pin_memory": True, "shuffle": True, "persistent_workers": True}
                     train_options.update(cuda_options)
                 loader = torch.utils.data.DataLoader(data, **train_options)
                 for epoch in range(1, 15):
                     train(model, loader, optimizer, epoch)
-            """,
-            """
-            import torch
-
-            def train(model, loader, optimizer, epoch):
-                for images, labels in loader:
-                    criterion(model(images), labels).backward()
-                    optimizer.step()
-
-            def main():
-                train_options = {"batch_size": 64}
-                if use_cuda:
-                    cuda_options = {"num_workers": 1, "pin_memory": True, "shuffle": True, "persistent_workers": True}
-                    train_options.update(cuda_options)
-                loader = torch.utils.data.DataLoader(data, **train_options)
-                for epoch in range(1, 15):
-                    train(model, loader, optimizer, epoch)
-            """,
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

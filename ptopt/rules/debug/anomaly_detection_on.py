@@ -4,20 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import (
-    TEXTBOOK,
-    Benchmark,
-    Fix,
-    Invalid,
-    Problem,
-    Rule,
-    Safety,
-    Severity,
-    SourceFile,
-    is_literal,
-    keyword_of,
-    quote,
-)
+from ptopt.rules.base import TEXTBOOK, Benchmark, Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile
+from ptopt.rules.code import is_literal, keyword_of, quote
 from ptopt.rules.debug._switches import always_on
 from ptopt.rules.shared.removal import remove_keyword, remove_statement
 
@@ -36,20 +24,6 @@ class AnomalyDetectionOn(Rule):
     ## Why it is slow
     Each operation of the forward pass records a Python traceback, and each gradient of the backward pass is searched
     for NaN, which makes Python wait for the GPU. A network of many small operations becomes several times slower.
-
-    ## When this is wrong
-    While somebody hunts a NaN.
-
-    ## Example
-    ```python
-    torch.autograd.set_detect_anomaly(True)
-    ```
-
-    ## Use instead
-    ```python
-    if args.debug:
-        torch.autograd.set_detect_anomaly(True)
-    ```
 
     ## Fix safety
     Unsafe: without it a NaN in a gradient no longer raises an error.
@@ -107,38 +81,25 @@ with torch.autograd.set_detect_anomaly(True):
         "trainer = pl.Trainer(max_epochs=3, detect_anomaly=False)",
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def main():
                 torch.manual_seed(0)
                 torch.autograd.set_detect_anomaly(True)  # !
+                # +
                 train()
-            """,
-            """
-            def main():
-                torch.manual_seed(0)
-                train()
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             if not args.disable_cuda and torch.cuda.is_available():
                 args.device = torch.device("cuda")
                 torch.autograd.set_detect_anomaly(True)  # !
-            """,
-            """
-            if not args.disable_cuda and torch.cuda.is_available():
-                args.device = torch.device("cuda")
-            """,
-        ),
-        Invalid(
-            """
+                # +
+        """),
+        Invalid("""
             for x, y in loader:
                 with torch.autograd.detect_anomaly():  # !
                     criterion(model(x), y).backward()
                 optimizer.step()
-            """
-        ),
+        """),
         Invalid(
             "trainer = pl.Trainer(max_epochs=3, detect_anomaly=True, devices=1)  # !",
             "trainer = pl.Trainer(max_epochs=3, devices=1)",

@@ -22,9 +22,6 @@ class BlockingLaunches(Rule):
     CUDA work normally runs behind the Python code. With this variable Python waits after each kernel, and the GPU
     idles while the next one is prepared.
 
-    ## When this is wrong
-    While somebody looks for the line that raises a CUDA error.
-
     ## Example
     ```python
     os.environ["CUDA_LAUNCH_BLOCKING"] = "1"
@@ -64,50 +61,34 @@ class BlockingLaunches(Rule):
         'print("set CUDA_LAUNCH_BLOCKING=1 to find the line")',
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             import os
+            # +
             import torch
 
             os.environ["CUDA_LAUNCH_BLOCKING"] = "1"  # !
+            # +
             model = build().cuda()
-            """,
-            """
-            import torch
-
-            model = build().cuda()
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             import os
+            # +
             import torch
 
             def main():
                 os.environ.setdefault("CUDA_LAUNCH_BLOCKING", "1")  # !
+                # +
                 train()
-            """,
-            """
-            import torch
-
-            def main():
-                train()
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             import os
+            # +
             import torch
 
             os.putenv("CUDA_LAUNCH_BLOCKING", "1")  # !
+            # +
             train()
-            """,
-            """
-            import torch
-
-            train()
-            """,
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -4,18 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import (
-    TEXTBOOK,
-    Evidence,
-    Fix,
-    Invalid,
-    Problem,
-    Rule,
-    Safety,
-    Severity,
-    SourceFile,
-    quote,
-)
+from ptopt.rules.base import TEXTBOOK, Evidence, Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.shared.removal import remove_statement
 from ptopt.source.calls import last_name
 from ptopt.source.frequency import Often
@@ -41,9 +31,6 @@ class BreakpointLeft(Rule):
     ## Why it is slow
     The process stops and waits for somebody to type: the GPU stands idle for as long as the job lives, other ranks wait in the next
     collective until it times out, and a process without a terminal, such as a data loader's worker, dies.
-
-    ## When this is wrong
-    In a script that is only run by hand.
 
     ## Example
     ```python
@@ -100,31 +87,22 @@ class BreakpointLeft(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             class Net(nn.Module):
                 def forward(self, x):
                     breakpoint()  # !
+                    # +
                     return self.layer(x)
-            """,
-            """
-            class Net(nn.Module):
-                def forward(self, x):
-                    return self.layer(x)
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             import torch
 
             class Texts(torch.utils.data.Dataset):
                 def __getitem__(self, index):
                     import pdb; pdb.set_trace()  # !
                     return self.texts[index]
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             import torch
             from ipdb import set_trace as st
 
@@ -135,8 +113,7 @@ class BreakpointLeft(Rule):
                         st()  # !
                     loss.backward()
                     optimizer.step()
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

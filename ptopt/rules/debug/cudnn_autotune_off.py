@@ -4,7 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Fix, Invalid, Problem, Rule, Safety, SourceFile, is_literal, replace_node
+from ptopt.rules.base import Fix, Invalid, Problem, Rule, Safety, SourceFile
+from ptopt.rules.code import is_literal, replace_node
 from ptopt.rules.debug._switches import always_on, neighbours_mention
 
 _REPRODUCIBLE = re.compile(r"seed|determin\w*(?!\w|\s*=\s*False)|reproduc", re.I)
@@ -31,16 +32,6 @@ class CudnnAutotuneOff(Rule):
     ## When this is wrong
     When input shapes change from step to step (each new shape is searched again), or when results must repeat bit by
     bit.
-
-    ## Example
-    ```python
-    torch.backends.cudnn.benchmark = False
-    ```
-
-    ## Use instead
-    ```python
-    torch.backends.cudnn.benchmark = True
-    ```
 
     ## Fix safety
     Unsafe: it assumes that input shapes seldom change.
@@ -75,48 +66,27 @@ class CudnnAutotuneOff(Rule):
         "torch.backends.cudnn.benchmark = True",
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def detect(opt):
                 device = select_device(opt)
                 torch.backends.cudnn.benchmark = False  # !
+                # + torch.backends.cudnn.benchmark = True
                 return Detector(opt).to(device)
-            """,
-            """
-            def detect(opt):
-                device = select_device(opt)
-                torch.backends.cudnn.benchmark = True
-                return Detector(opt).to(device)
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             if __name__ == "__main__":
                 torch.backends.cudnn.enabled = True
                 torch.backends.cudnn.benchmark = False  # !
+                # + torch.backends.cudnn.benchmark = True
                 train()
-            """,
-            """
-            if __name__ == "__main__":
-                torch.backends.cudnn.enabled = True
-                torch.backends.cudnn.benchmark = True
-                train()
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             import torch.backends.cudnn as cudnn
 
             cudnn.benchmark = False  # !
+            # + cudnn.benchmark = True
             net = build().cuda()
-            """,
-            """
-            import torch.backends.cudnn as cudnn
-
-            cudnn.benchmark = True
-            net = build().cuda()
-            """,
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

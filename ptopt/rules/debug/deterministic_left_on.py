@@ -4,7 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile, is_literal, quote
+from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile
+from ptopt.rules.code import is_literal, quote
 from ptopt.rules.debug._switches import always_on
 
 _SETTER = re.compile(r"seed|determin|reproduc", re.I)
@@ -19,9 +20,6 @@ class DeterministicLeftOn(Rule):
 
     ## Why it is slow
     The fastest kernels add numbers in an order that varies. The deterministic ones are slower, some of them much.
-
-    ## When this is wrong
-    When results must repeat bit by bit.
 
     ## Example
     ```python
@@ -66,13 +64,11 @@ class DeterministicLeftOn(Rule):
     INVALID = (
         Invalid("torch.backends.cudnn.deterministic = True  # !"),
         Invalid("torch.backends.cudnn.enabled = False  # !"),
-        Invalid(
-            """
+        Invalid("""
             def main():
                 torch.use_deterministic_algorithms(True)  # !
                 train()
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

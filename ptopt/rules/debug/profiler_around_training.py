@@ -5,16 +5,8 @@ import re
 from collections.abc import Iterator
 from typing import ClassVar
 
-from ptopt.rules.base import (
-    Evidence,
-    Invalid,
-    Problem,
-    Rule,
-    SourceFile,
-    has_unpacking,
-    is_literal,
-    keyword_of,
-)
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import has_unpacking, is_literal, keyword_of
 from ptopt.rules.debug._switches import always_on
 from ptopt.source.index import LOOPS, own_nodes
 
@@ -40,25 +32,6 @@ class ProfilerAroundTraining(Rule):
     ## Why it is slow
     Every operation is recorded and kept in memory until the profiler stops: steps become slower, and memory and the
     trace grow with the number of steps.
-
-    ## When this is wrong
-    When the file exists to profile, or the loop runs for a few steps only.
-
-    ## Example
-    ```python
-    with torch.profiler.profile() as prof:
-        for batch in loader:
-            train_step(batch)
-    ```
-
-    ## Use instead
-    ```python
-    schedule = torch.profiler.schedule(wait=10, warmup=2, active=5, repeat=1)
-    with torch.profiler.profile(schedule=schedule) as prof:
-        for batch in loader:
-            train_step(batch)
-            prof.step()
-    ```
 
     ## Fix safety
     There is no fix: whether the profile is still wanted is the author's choice.
@@ -104,24 +77,20 @@ class ProfilerAroundTraining(Rule):
         'trainer = pl.Trainer(max_epochs=1, profiler="simple")',
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             with torch.profiler.profile(record_shapes=True) as prof:  # !
                 for batch in loader:
                     model(batch).loss.backward()
                     optimizer.step()
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def fit(model, loader, optimizer):
                 with torch.autograd.profiler.emit_nvtx():  # !
                     for epoch in range(10):
                         for batch in loader:
                             model(batch).loss.backward()
                             optimizer.step()
-            """
-        ),
+        """),
         Invalid('trainer = pl.Trainer(max_epochs=100, profiler="advanced")  # !'),
     )
 

@@ -6,7 +6,8 @@ import ast
 import re
 from collections.abc import Callable
 
-from ptopt.rules.base import SourceFile, method_call
+from ptopt.rules.base import SourceFile
+from ptopt.rules.code import method_call
 from ptopt.rules.shared.flow import runs_network
 from ptopt.source.calls import last_name
 from ptopt.source.index import Loop, walk

@@ -4,7 +4,8 @@ import ast
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
-from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.ops._calls import runs_once, torch_op
 from ptopt.rules.shared.flow import value_of
 from ptopt.source.frequency import Often
@@ -23,16 +24,6 @@ class AbsBeforeMax(Rule):
 
     ## When this is wrong
     When x has a few elements or holds integers, or its gradient at equal maxima matters.
-
-    ## Example
-    ```python
-    amax = weight.abs().amax(dim=1, keepdim=True)
-    ```
-
-    ## Use instead
-    ```python
-    amax = torch.linalg.vector_norm(weight, float("inf"), dim=1, keepdim=True)
-    ```
 
     ## Fix safety
     There is no fix: integers are not accepted, and the gradient at equal maxima differs.
@@ -67,31 +58,26 @@ class AbsBeforeMax(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             @torch.no_grad()
             def quantize(weight: torch.Tensor):
                 scale = weight.abs().amax(dim=1, keepdim=True) / 127  # !
+                # ~ scale = torch.linalg.vector_norm(weight, float("inf"), dim=1, keepdim=True) / 127
                 return weight / scale
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Fake(nn.Module):
                 def forward(self, x):
                     top = torch.max(torch.abs(x))  # !
                     return x / top
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Observer(nn.Module):
                 def forward(self, x):
                     size = x.detach().abs()
                     self.scale = size.max()  # !
                     return x
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -4,7 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, has_unpacking, keyword_of, quote
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import has_unpacking, keyword_of, quote
 from ptopt.source.bindings import is_self
 from ptopt.source.calls import called_name
 from ptopt.source.frequency import Often
@@ -24,19 +25,6 @@ class ArrayCopiedIntoTensor(Rule):
     ## Why it is slow
     `torch.tensor` always copies. The old constructors convert whatever is not their own type, and NumPy's default is
     float64: each row is converted anew each time. `torch.from_numpy` shares the memory; a stored array can be kept as float32.
-
-    ## When this is wrong
-    When the array is changed afterwards, or holds a few numbers only.
-
-    ## Example
-    ```python
-    x = torch.FloatTensor(self.data[index])
-    ```
-
-    ## Use instead
-    ```python
-    x = torch.from_numpy(self.data[index])  # self.data = data.astype(np.float32), once
-    ```
 
     ## Fix safety
     There is no fix: whether the array is written to later must be seen.
@@ -87,29 +75,24 @@ class ArrayCopiedIntoTensor(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             class Rows(Dataset):
                 def __getitem__(self, index):
                     return torch.FloatTensor(self.data[index])  # !
-            """
-        ),
-        Invalid(
-            """
+                    # ~ return torch.from_numpy(self.data[index])  # self.data = data.astype(np.float32), once
+        """),
+        Invalid("""
             def collate_fn(batch):
                 images = np.stack([item["image"] for item in batch])
                 return torch.tensor(images)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             for episode in range(episodes):
                 for step in range(steps):
                     states = torch.Tensor(np.concatenate(buffer))  # !
                     policy(states).mean().backward()
                     optimizer.step()
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

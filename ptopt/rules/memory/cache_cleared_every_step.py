@@ -54,10 +54,6 @@ class CacheClearedEveryStep(Rule):
     `gc.collect()` visits every Python object of the process. Neither makes memory available that torch could not
     have used itself.
 
-    ## When this is wrong
-    When phases of very different memory use alternate (generation and training), or when another process needs the
-    memory in between.
-
     ## Example
     ```python
     for batch in loader:
@@ -188,8 +184,7 @@ x, w = torch.randn(256, 1024), torch.randn(1024, 1024)
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             import lightning.pytorch as pl
 
             class System(pl.LightningModule):
@@ -199,33 +194,16 @@ x, w = torch.randn(256, 1024), torch.randn(1024, 1024)
                 def on_train_batch_end(self, outputs, batch, batch_idx):
                     self.seen += 1
                     torch.cuda.empty_cache()  # !
-            """,
-            """
-            import lightning.pytorch as pl
-
-            class System(pl.LightningModule):
-                def training_step(self, batch, batch_nb):
-                    return self.loss(self(batch["rays"]), batch["rgbs"])
-
-                def on_train_batch_end(self, outputs, batch, batch_idx):
-                    self.seen += 1
-            """,
-        ),
-        Invalid(
-            """
+                    # +
+        """),
+        Invalid("""
             for batch in loader:
                 model(batch.cuda()).loss.backward()
                 optimizer.step()
                 torch.cuda.empty_cache()  # !
-            """,
-            """
-            for batch in loader:
-                model(batch.cuda()).loss.backward()
-                optimizer.step()
-            """,
-        ),
-        Invalid(
-            """
+                # +
+        """),
+        Invalid("""
             import gc
             import torch
 
@@ -233,25 +211,16 @@ x, w = torch.randn(256, 1024), torch.randn(1024, 1024)
                 for layer in layers:
                     pack(layer)
                     gc.collect()  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class EMAModel:
                 @torch.no_grad()
                 def step(self, parameters):
                     for shadow, p in zip(self.shadow_params, parameters):
                         shadow.sub_((1 - self.decay) * (shadow - p))
                     torch.cuda.empty_cache()  # !
-            """,
-            """
-            class EMAModel:
-                @torch.no_grad()
-                def step(self, parameters):
-                    for shadow, p in zip(self.shadow_params, parameters):
-                        shadow.sub_((1 - self.decay) * (shadow - p))
-            """,
-        ),
+                    # +
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -4,7 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import quote
 from ptopt.source.index import walk
 
 _CACHES = frozenset({"functools.lru_cache", "functools.cache"})
@@ -22,9 +23,6 @@ class CacheOnMethod(Rule):
     ## Why it is slow
     The cache belongs to the function, and each key contains `self`. An object that was ever asked is never freed, with all that it
     holds in host and device memory, until its entry is pushed out; a bound on the entries is shared by all objects.
-
-    ## When this is wrong
-    When there is one object of the class, which lives as long as the process.
 
     ## Example
     ```python
@@ -81,28 +79,23 @@ class CacheOnMethod(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             import functools
             import torch
             class Masks(torch.nn.Module):
                 @functools.lru_cache(maxsize=8)
                 def mask(self, n):  # !
                     return torch.ones(n, n).tril()
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             from functools import lru_cache
             from torch.utils.data import Dataset
             class Dialogues(Dataset):
                 @lru_cache
                 def num_examples(self):  # !
                     return sum(len(d) for d in self.data)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             from functools import cache
             import torch
             class Grid:
@@ -111,8 +104,7 @@ class CacheOnMethod(Rule):
                 @cache
                 def distances(self):  # !
                     return torch.cdist(self.points, self.points)
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

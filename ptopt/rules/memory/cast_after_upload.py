@@ -3,7 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, keyword_of, quote
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import keyword_of, quote
 
 _WRAPPERS = frozenset({"torch.as_tensor", "torch.tensor", "torch.from_numpy"})
 _IMAGE = ("image", "img", "frame", "pixel", "rgb", "255", "uint8", "mask", "obs")
@@ -21,16 +22,6 @@ class CastAfterUpload(Rule):
 
     ## When this is wrong
     When the array holds fewer bytes per number than float32, such as an image in bytes.
-
-    ## Example
-    ```python
-    returns = torch.as_tensor(returns, device=device).float()
-    ```
-
-    ## Use instead
-    ```python
-    returns = torch.as_tensor(returns, dtype=torch.float32, device=device)
-    ```
 
     ## Fix safety
     There is no fix: the array's type must be seen.
@@ -65,22 +56,17 @@ class CastAfterUpload(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def tensors(returns, device):
                 return torch.as_tensor(returns, device=device).float()  # !
-            """
-        ),
-        Invalid(
-            """
+                # ~ return torch.as_tensor(returns, dtype=torch.float32, device=device)
+        """),
+        Invalid("""
             rewards = torch.from_numpy(np.stack(rewards)).to(device).float()  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             advantages = torch.tensor(advantages).cuda().float()  # !
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

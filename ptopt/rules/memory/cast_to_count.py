@@ -3,7 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Fix, Invalid, Problem, Rule, Safety, SourceFile, quote, replace_node
+from ptopt.rules.base import Fix, Invalid, Problem, Rule, Safety, SourceFile
+from ptopt.rules.code import quote, replace_node
 from ptopt.rules.ops._calls import torch_op
 from ptopt.rules.shared.flow import outer_call
 from ptopt.source.calls import called_name
@@ -25,16 +26,6 @@ class CastToCount(Rule):
 
     ## When this is wrong
     When the count must be a float32 for what follows and is not divided: cast the small result instead.
-
-    ## Example
-    ```python
-    same = (a[:, :, None] == b[:, None]).float().sum(dim=-1)
-    ```
-
-    ## Use instead
-    ```python
-    same = (a[:, :, None] == b[:, None]).sum(dim=-1)
-    ```
 
     ## Fix safety
     Unsafe: the count is an int64 instead of a float32.
@@ -67,30 +58,18 @@ class CastToCount(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             same = (a[:, :, None] == b[:, None]).float().sum(dim=-1)  # !
-            """,
-            """
-            same = (a[:, :, None] == b[:, None]).sum(dim=-1)
-            """,
-        ),
-        Invalid(
-            """
+            # + same = (a[:, :, None] == b[:, None]).sum(dim=-1)
+        """),
+        Invalid("""
             inside = torch.sum((distance < radius).long(), dim=1)  # !
-            """,
-            """
-            inside = torch.sum((distance < radius), dim=1)
-            """,
-        ),
-        Invalid(
-            """
+            # + inside = torch.sum((distance < radius), dim=1)
+        """),
+        Invalid("""
             lengths = (tokens != pad).int().sum(1)  # !
-            """,
-            """
-            lengths = (tokens != pad).sum(1)
-            """,
-        ),
+            # + lengths = (tokens != pad).sum(1)
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

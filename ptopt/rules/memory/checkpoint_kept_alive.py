@@ -6,7 +6,8 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from itertools import islice
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import quote
 from ptopt.source.file import remembered
 from ptopt.source.index import FunctionNode, Loop, walk
 
@@ -28,21 +29,6 @@ class CheckpointKeptAlive(Rule):
 
     ## When this is wrong
     When the checkpoint is small, or the parameters are assigned from it rather than copied.
-
-    ## Example
-    ```python
-    checkpoint = torch.load(path, map_location="cpu")
-    model.load_state_dict(checkpoint["model"])
-    for batch in loader: ...
-    ```
-
-    ## Use instead
-    ```python
-    checkpoint = torch.load(path, map_location="cpu")
-    model.load_state_dict(checkpoint["model"])
-    del checkpoint
-    for batch in loader: ...
-    ```
 
     ## Fix safety
     There is no fix: where the last read is depends on branches.
@@ -84,33 +70,29 @@ class CheckpointKeptAlive(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def main(model, path, loader):
                 checkpoint = torch.load(path, map_location="cpu")  # !
                 model.load_state_dict(checkpoint["model"])
+                # ~ model.load_state_dict(checkpoint["model"])
+                # ~ del checkpoint
                 for x in loader:
                     model(x).sum().backward()
                     optimizer.step()
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             state = torch.load(path)  # !
             net.load_state_dict(state)
             for epoch in range(epochs):
                 train(net)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def test(args, loader):
                 ckpt = torch.load(args.path)  # !
                 net.load_state_dict(ckpt["net"])
                 for x in loader:
                     results.append(net(x).cpu())
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

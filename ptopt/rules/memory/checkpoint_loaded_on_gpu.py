@@ -5,20 +5,8 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterator
 
-from ptopt.rules.base import (
-    Evidence,
-    Fix,
-    Invalid,
-    Problem,
-    Rule,
-    Safety,
-    Severity,
-    SourceFile,
-    add_keyword,
-    has_unpacking,
-    keyword_of,
-    method_call,
-)
+from ptopt.rules.base import Evidence, Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile
+from ptopt.rules.code import add_keyword, has_unpacking, keyword_of, method_call
 from ptopt.source.file import remembered
 from ptopt.source.index import FunctionNode, own_nodes
 
@@ -46,20 +34,6 @@ class CheckpointLoadedOnGpu(Rule):
 
     ## When this is wrong
     When the checkpoint was saved from the CPU, or memory is plentiful and the load happens once.
-
-    ## Example
-    ```python
-    checkpoint = torch.load(path)
-    model.load_state_dict(checkpoint["model"])
-    optimizer.load_state_dict(checkpoint["optimizer"])
-    ```
-
-    ## Use instead
-    ```python
-    checkpoint = torch.load(path, map_location="cpu")
-    model.load_state_dict(checkpoint["model"])
-    optimizer.load_state_dict(checkpoint["optimizer"])
-    ```
 
     ## Fix safety
     Unsafe: values of the checkpoint that are used without `load_state_dict` stay on the CPU.
@@ -125,50 +99,28 @@ class CheckpointLoadedOnGpu(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def resume(path, model, optimizer):
                 checkpoint = torch.load(path)  # !
+                # + checkpoint = torch.load(path, map_location="cpu")
                 model.cuda().load_state_dict(checkpoint["model"])
                 optimizer.load_state_dict(checkpoint["optimizer"])
-            """,
-            """
-            def resume(path, model, optimizer):
-                checkpoint = torch.load(path, map_location="cpu")
-                model.cuda().load_state_dict(checkpoint["model"])
-                optimizer.load_state_dict(checkpoint["optimizer"])
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Trainer:
                 def load(self, path):
                     data = torch.load(str(path), weights_only=True)  # !
+                    # + data = torch.load(str(path), weights_only=True, map_location="cpu")
                     self.net.load_state_dict(data["net"])
                     for i, optimizer in enumerate(self.optimizers):
                         optimizer.load_state_dict(data[f"optimizer{i}"])
                     self.net.cuda()
-            """,
-            """
-            class Trainer:
-                def load(self, path):
-                    data = torch.load(str(path), weights_only=True, map_location="cpu")
-                    self.net.load_state_dict(data["net"])
-                    for i, optimizer in enumerate(self.optimizers):
-                        optimizer.load_state_dict(data[f"optimizer{i}"])
-                    self.net.cuda()
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def load_weights(path, model, local_rank):
                 model.cuda(local_rank).load_state_dict(torch.load(path))  # !
-            """,
-            """
-            def load_weights(path, model, local_rank):
-                model.cuda(local_rank).load_state_dict(torch.load(path, map_location="cpu"))
-            """,
-        ),
+                # + model.cuda(local_rank).load_state_dict(torch.load(path, map_location="cpu"))
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

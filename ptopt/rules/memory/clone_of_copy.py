@@ -3,7 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Edit, Fix, Invalid, Problem, Rule, Safety, SourceFile, quote
+from ptopt.rules.base import Edit, Fix, Invalid, Problem, Rule, Safety, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.ops._calls import torch_op
 from ptopt.rules.shared.flow import outer_call
 from ptopt.source.calls import last_name
@@ -68,26 +69,18 @@ class CloneOfCopy(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             for key, value in network.state_dict().items():
                 state[key] = value.detach().clone().to("cpu")  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             features = torch.cat(parts).clone()  # !
-            """,
-            """
-            features = torch.cat(parts)
-            """,
-        ),
-        Invalid(
-            """
+            # + features = torch.cat(parts)
+        """),
+        Invalid("""
             def snapshot(x: torch.Tensor):
                 return x.clone().detach().cpu().numpy()  # !
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -3,7 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Edit, Fix, Invalid, Problem, Rule, Safety, SourceFile, quote
+from ptopt.rules.base import Edit, Fix, Invalid, Problem, Rule, Safety, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.memory.clone_of_copy import CloneOfCopy
 from ptopt.rules.ops._calls import torch_op
 from ptopt.rules.shared.flow import reads
@@ -35,19 +36,6 @@ class CloneOnlyRead(Rule):
     ## Why it is slow
     The clone is a second tensor of that size, written and read back for nothing: the operation after it makes a new tensor
     anyway. Under autograd it is one more node of the graph.
-
-    ## When this is wrong
-    When x is changed in place later, outside of what is visible here.
-
-    ## Example
-    ```python
-    pooled = x.clone().mean(dim=1)
-    ```
-
-    ## Use instead
-    ```python
-    pooled = x.mean(dim=1)
-    ```
 
     ## Fix safety
     Unsafe: x must not be changed in place between the clone and its reads.
@@ -83,34 +71,22 @@ class CloneOnlyRead(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def forward(self, x):
                 return self.head(torch.cat([x.clone(), self.body(x)], dim=1))  # !
-            """,
-            """
-            def forward(self, x):
-                return self.head(torch.cat([x, self.body(x)], dim=1))
-            """,
-        ),
-        Invalid(
-            """
+                # + return self.head(torch.cat([x, self.body(x)], dim=1))
+        """),
+        Invalid("""
             def error(self, target, x):
                 wanted = target.clone()  # !
                 loss = F.mse_loss(x, wanted)
                 return loss + (wanted * x).sum()
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def pooled(x):
                 return x.clone().mean(dim=1)  # !
-            """,
-            """
-            def pooled(x):
-                return x.mean(dim=1)
-            """,
-        ),
+                # + return x.mean(dim=1)
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

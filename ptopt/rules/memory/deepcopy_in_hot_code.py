@@ -4,7 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Invalid, Problem, SourceFile, quote
+from ptopt.rules.base import Invalid, Problem, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.shared.calls import CallRule, ResolvedCall
 from ptopt.source.frequency import Often
 
@@ -25,25 +26,6 @@ class DeepcopyInHotCode(CallRule):
     ## Why it is slow
     `deepcopy` walks over every Python object below x with an interpreter-level memo and copies every tensor and array. Often only
     one level is changed afterwards, for which a shallow copy or a rebuilt entry is enough.
-
-    ## When this is wrong
-    When the nested contents are changed in place afterwards.
-
-    ## Example
-    ```python
-    def __getitem__(self, i):
-        sample = copy.deepcopy(self.samples[i])
-        sample["image"] = self.load(sample["path"])
-        return sample
-    ```
-
-    ## Use instead
-    ```python
-    def __getitem__(self, i):
-        sample = dict(self.samples[i])
-        sample["image"] = self.load(sample["path"])
-        return sample
-    ```
 
     ## Fix safety
     There is no fix: what is changed later must be seen.
@@ -107,36 +89,31 @@ class DeepcopyInHotCode(CallRule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             import copy
             import torch
             class Images(torch.utils.data.Dataset):
                 def __getitem__(self, i):
                     sample = copy.deepcopy(self.samples[i])  # !
+                    # ~ sample = dict(self.samples[i])
                     return sample
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             import copy
             import torch
             for batch in loader:
                 inputs = copy.deepcopy(batch)  # !
                 model(**inputs).loss.backward()
                 optimizer.step()
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             import copy
             import torch
             def add_tokens(self, tokenizer, names):
                 own = copy.deepcopy(tokenizer)  # !
                 own.add_tokens(names)
                 return own
-            """
-        ),
+        """),
     )
 
     def check_call(self, call: ResolvedCall) -> Iterator[Problem]:

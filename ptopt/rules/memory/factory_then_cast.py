@@ -3,20 +3,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import (
-    Fix,
-    Invalid,
-    Problem,
-    Rule,
-    Safety,
-    SourceFile,
-    add_keyword,
-    has_unpacking,
-    keyword_of,
-    quote,
-    replace_node,
-)
-from ptopt.rules.shared.flow import reads
+from ptopt.rules.base import Fix, Invalid, Problem, Rule, Safety, SourceFile
+from ptopt.rules.code import add_keyword, has_unpacking, keyword_of, quote, replace_node
+from ptopt.rules.shared.flow import assigned, reads
 from ptopt.source.frequency import Often
 
 _FACTORIES = frozenset({"zeros", "ones", "eye", "empty", "ones_like", "zeros_like"})
@@ -41,19 +30,6 @@ class FactoryThenCast(Rule):
     ## Why it is slow
     The float32 tensor is written in full and read once by the cast: a second allocation and a second kernel. Factories take
     the type as `dtype`.
-
-    ## When this is wrong
-    When the tensor is small and made once.
-
-    ## Example
-    ```python
-    mask = torch.triu(torch.ones(n, n, device=x.device), diagonal=1).bool()
-    ```
-
-    ## Use instead
-    ```python
-    mask = torch.triu(torch.ones(n, n, device=x.device, dtype=torch.bool), diagonal=1)
-    ```
 
     ## Fix safety
     Safe: zeros and ones are the same numbers in every type.
@@ -83,36 +59,23 @@ class FactoryThenCast(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def forward(self, x):
                 mask = torch.triu(torch.ones(x.size(0), x.size(0), device=x.device), diagonal=1).bool()  # !
+                # + mask = torch.triu(torch.ones(x.size(0), x.size(0), device=x.device, dtype=torch.bool), diagonal=1)
                 return x.masked_fill(mask, 0)
-            """,
-            """
-            def forward(self, x):
-                mask = torch.triu(torch.ones(x.size(0), x.size(0), device=x.device, dtype=torch.bool), diagonal=1)
-                return x.masked_fill(mask, 0)
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             for x in loader:
                 index = torch.zeros(len(x), width).long()  # !
-            """,
-            """
-            for x in loader:
-                index = torch.zeros(len(x), width, dtype=torch.long)
-            """,
-        ),
-        Invalid(
-            """
+                # + index = torch.zeros(len(x), width, dtype=torch.long)
+        """),
+        Invalid("""
             def dequantize(self):
                 plain = torch.eye(self.columns, device=self.device)
                 identity = plain.to(dtype=self.dtype)  # !
                 return self.mm(identity)
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
@@ -122,12 +85,10 @@ class FactoryThenCast(Rule):
         made = node.func.value
         named = isinstance(made, ast.Name)
         if isinstance(made, ast.Name):
-            binding = file.bindings.last_before(made)
-            if binding is None or binding.kind != "assign" or binding.value is None:
+            value = assigned(made, file)
+            if value is None or len(reads(value, file)) != 1 or file.index.function_of(value) is None:
                 return
-            if len(reads(binding.value, file)) != 1 or file.index.function_of(binding.value) is None:
-                return
-            made = binding.value
+            made = value
         factory = made
         if (
             isinstance(made, ast.Call)

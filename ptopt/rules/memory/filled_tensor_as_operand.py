@@ -3,7 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Invalid, Problem, SourceFile, quote
+from ptopt.rules.base import Invalid, Problem, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.ops._calls import same_code, torch_op
 from ptopt.rules.shared.calls import CallRule, ResolvedCall
 from ptopt.rules.shared.flow import reads
@@ -22,19 +23,6 @@ class FilledTensorAsOperand(CallRule):
     ## Why it is slow
     The constant is written to memory as a tensor as large as the other operand, and read back once. A Python number is
     broadcast inside of the kernel: one allocation, one kernel and one read of that size less.
-
-    ## When this is wrong
-    When the shape or the data type of the constant is what gives the result its own.
-
-    ## Example
-    ```python
-    scores = torch.where(mask, scores, torch.full_like(scores, -1e9))
-    ```
-
-    ## Use instead
-    ```python
-    scores = scores.masked_fill(~mask, -1e9)
-    ```
 
     ## Fix safety
     There is no fix: the data type of the result may follow from the constant.
@@ -67,31 +55,24 @@ class FilledTensorAsOperand(CallRule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def masked(x: torch.Tensor, mask: torch.Tensor):
                 return torch.where(mask, x, torch.zeros_like(x))  # !
-            """
-        ),
-        Invalid(
-            """
+                # ~ return x.masked_fill(~mask, 0)
+        """),
+        Invalid("""
             def training_step(self, batch):
                 zero = torch.zeros_like(batch)  # !
                 return torch.max(batch, zero).mean()
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def surprise(probability: torch.Tensor):
                 return torch.log(torch.ones_like(probability) - probability)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def bias(x: torch.Tensor):
                 return torch.ones(x.shape[0], x.shape[1], device=x.device) * -1e9  # !
-            """
-        ),
+        """),
     )
 
     def check_call(self, call: ResolvedCall) -> Iterator[Problem]:

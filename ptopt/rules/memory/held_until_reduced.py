@@ -3,9 +3,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, keyword_of, quote
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import is_call_of, keyword_of, method_call, quote
 from ptopt.rules.ops._calls import int_literal, torch_op
-from ptopt.rules.shared.flow import outer_call, reads, runs_network
+from ptopt.rules.shared.flow import assigned, outer_call, reads, runs_network
 
 _REDUCTIONS = ("mean", "sum", "amax", "amin", "max", "min")
 _SMALL = ("loss", ".item(", "metric", "acc")
@@ -21,19 +22,6 @@ class HeldUntilReduced(Rule):
     ## Why it is slow
     All results are alive at once and the stack is a second copy of them all, although each one could be added to the sum as
     it comes. The peak grows with the number of results.
-
-    ## When this is wrong
-    When autograd records the results: then each is kept for backward anyway.
-
-    ## Example
-    ```python
-    prediction = sum([model(flip(x, axis)) for axis in axes]) / len(axes)
-    ```
-
-    ## Use instead
-    ```python
-    prediction = sum(model(flip(x, axis)) for axis in axes) / len(axes)
-    ```
 
     ## Fix safety
     There is no fix: the order of the additions changes the last digits.
@@ -63,21 +51,17 @@ class HeldUntilReduced(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def predict(self, x, axes):
                 return sum([torch.flip(self.network(torch.flip(x, a)), a) for a in axes]) / len(axes)  # !
-            """
-        ),
-        Invalid(
-            """
+                # ~ return sum(torch.flip(self.network(torch.flip(x, a)), a) for a in axes) / len(axes)
+        """),
+        Invalid("""
             @torch.no_grad()
             def ensemble(models, x):
                 return torch.stack([model(x) for model in models]).mean(dim=0)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             @torch.no_grad()
             def average(model, crops):
                 outputs = []
@@ -85,19 +69,14 @@ class HeldUntilReduced(Rule):
                     outputs.append(model(crop))
                 stacked = torch.stack(outputs, dim=0)  # !
                 return torch.mean(stacked, dim=0)
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         if not isinstance(node, ast.Call) or not node.args:
             return
         held: ast.expr = node.args[0]
-        if (
-            isinstance(node.func, ast.Name)
-            and node.func.id == "sum"
-            and not file.imports.qualified(node.func)
-        ):
+        if is_call_of(node, "sum") and not file.imports.qualified(node.func):
             if not isinstance(held, ast.ListComp) or not _is_large(held.elt, file):
                 return
             text = "a generator, `sum(… for …)`, adds each one as it comes"
@@ -149,28 +128,16 @@ def _fits(held: ast.expr, node: ast.Call, file: SourceFile) -> bool:
     return (
         len(loads) == len(appends) + 1
         and bool(appends)
-        and all(
-            isinstance(a.func, ast.Attribute)
-            and a.func.attr == "append"
-            and a.args
-            and _large_value(a.args[0], file)
-            for a in appends
-        )
+        and all(method_call(a, "append") and a.args and _large_value(a.args[0], file) for a in appends)
     )
 
 
 def _large_value(expr: ast.expr, file: SourceFile) -> bool:
-    if isinstance(expr, ast.Name):
-        binding = file.bindings.last_before(expr)
-        named_small = any(word in expr.id.lower() for word in _SMALL)
-        return (
-            not named_small
-            and binding is not None
-            and binding.kind == "assign"
-            and binding.value is not None
-            and _is_large(binding.value, file)
-        )
-    return _is_large(expr, file)
+    if not isinstance(expr, ast.Name):
+        return _is_large(expr, file)
+    value = assigned(expr, file)
+    named_small = any(word in expr.id.lower() for word in _SMALL)
+    return not named_small and value is not None and _is_large(value, file)
 
 
 def _reduced(stack: ast.Call, file: SourceFile) -> ast.AST | None:

@@ -3,7 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, is_literal, keyword_of, quote
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import is_literal, keyword_of, quote
 from ptopt.rules.ops._calls import int_literal
 from ptopt.rules.shared.flow import reads
 from ptopt.source.calls import last_name
@@ -25,16 +26,6 @@ class HiddenStatesUnused(Rule):
 
     ## When this is wrong
     When the model itself reads them, or the last hidden state without the final norm is wanted.
-
-    ## Example
-    ```python
-    features = encoder(ids, output_hidden_states=True).hidden_states[-1]
-    ```
-
-    ## Use instead
-    ```python
-    features = encoder(ids).last_hidden_state
-    ```
 
     ## Fix safety
     There is no fix: models with a head have no `last_hidden_state`; their base model has.
@@ -65,27 +56,22 @@ class HiddenStatesUnused(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             @torch.no_grad()
             def embed(encoder, ids):
                 return encoder(ids, output_hidden_states=True).hidden_states[-1]  # !
-            """
-        ),
-        Invalid(
-            """
+                # ~ return encoder(ids).last_hidden_state
+        """),
+        Invalid("""
             def score(model, ids):
                 outputs = model(ids, output_hidden_states=True)  # !
                 return outputs.logits.log_softmax(-1)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def forward(self, ids):
                 out = self.bert(ids, output_attentions=True)  # !
                 return self.head(out.last_hidden_state)
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -5,7 +5,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
-from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.ops._calls import int_literal
 from ptopt.rules.shared.flow import runs_network
 from ptopt.source.calls import last_name
@@ -81,32 +82,26 @@ class LogitsOfUnusedPositions(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             @torch.no_grad()
             def generate(model, ids, steps):
                 for _ in range(steps):
                     outputs = model(ids)
                     token = outputs.logits[:, -1, :].argmax(-1)  # !
                     ids = torch.cat([ids, token[:, None]], 1)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class LM(nn.Module):
                 def step(self, x):
                     logits = self.lm_head(self.body(x))
                     logits = logits[:, -1, :] / self.temperature  # !
                     return logits
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Classifier(nn.Module):
                 def forward(self, x):
                     return self.classifier(self.encoder(x))[:, 0]  # !
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -3,7 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import beside, quote
 from ptopt.rules.ops._calls import Op, int_literal, torch_op
 from ptopt.rules.shared.flow import outer_call, reads
 from ptopt.source.frequency import Often
@@ -62,16 +63,6 @@ class MatrixOnlyReduced(Rule):
     ## When this is wrong
     When one side is short, such as a few classes or anchors.
 
-    ## Example
-    ```python
-    nearest = torch.cdist(queries, points).argmin(dim=1)
-    ```
-
-    ## Use instead
-    ```python
-    nearest = torch.cat([torch.cdist(block, points).argmin(dim=1) for block in queries.split(4096)])
-    ```
-
     ## Fix safety
     There is no fix: which size is right depends on both counts.
 
@@ -118,28 +109,23 @@ class MatrixOnlyReduced(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def nearest(queries: torch.Tensor, points):
                 return torch.cdist(queries, points).argmin(dim=1)  # !
-            """
-        ),
-        Invalid(
-            """
+                # ~ return torch.cat([torch.cdist(block, points).argmin(dim=1) for block in queries.split(4096)])
+        """),
+        Invalid("""
             def spread(a: torch.Tensor, b: torch.Tensor):
                 dist = torch.cdist(a, b)  # !
                 return dist.min(dim=1)[0].mean() + dist.max(dim=1)[0].mean()
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             @torch.no_grad()
             def retrieve(query: torch.Tensor, bank: torch.Tensor, k):
                 scores = query @ bank.t()  # !
                 values, index = scores.topk(k, dim=-1)
                 return index
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
@@ -164,7 +150,7 @@ class MatrixOnlyReduced(Rule):
             f"{quote(file, first.call, 35)} is used. Reduce blocks of rows one after the other: "
             f"`for block in {file.source(pair[0])}.split(4096)`.",
             0.35,
-            (Evidence(first.call.lineno, "reduced"),) if first.call.lineno != node.lineno else (),
+            beside(node, first.call, "reduced"),
             cause=file.index.statement_of(node),
             subject=node,
             facts={"distance": distance, "no_grad": no_grad, "reductions": len(found)},

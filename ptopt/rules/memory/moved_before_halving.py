@@ -5,7 +5,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, quote
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.shared.flow import is_dtype
 from ptopt.source.calls import last_name
 
@@ -31,17 +32,6 @@ class MovedBeforeHalving(Rule):
     ## When this is wrong
     When the checkpoint is stored in half precision and loaded as it is.
 
-    ## Example
-    ```python
-    model = Net().to(device)
-    model.half()
-    ```
-
-    ## Use instead
-    ```python
-    model = Net().to(device, torch.float16)
-    ```
-
     ## Fix safety
     There is no fix: what lies between the two may rely on either.
 
@@ -52,7 +42,6 @@ class MovedBeforeHalving(Rule):
     id = "PTO814"
     name = "moved-before-halving"
     family = "memory"
-    severity = Severity.MEDIUM
     most_stated = 0.45
     since: ClassVar[Mapping[str, str]] = {"transformers": "4.9"}
     nodes = (ast.Call,)
@@ -75,24 +64,19 @@ class MovedBeforeHalving(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             model = build(config).cuda().half()  # !
-            """
-        ),
-        Invalid(
-            """
+            # ~ model = build(config).to("cuda", torch.float16)
+        """),
+        Invalid("""
             model.to(self.device)
             model.eval()
             if not self.full_precision:
                 model.half()  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             model = AutoModel.from_pretrained(path).to(torch.bfloat16)  # !
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

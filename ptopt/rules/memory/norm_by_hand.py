@@ -4,8 +4,9 @@ import ast
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
-from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile
 from ptopt.rules.ops._calls import torch_op
+from ptopt.rules.shared.flow import assigned
 from ptopt.source.calls import called_name
 
 _SCALES = frozenset({"mul", "mul_", "div", "div_", "multiply", "divide", "true_divide"})
@@ -26,16 +27,6 @@ class NormByHand(Rule):
     When the module is compiled, which fuses the chain, or the norm deviates from the standard form. Norms that hand the root or the
     mean on, such as to a hook that may read or replace it, are left alone.
 
-    ## Example
-    ```python
-    x = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps) * self.weight
-    ```
-
-    ## Use instead
-    ```python
-    x = F.rms_norm(x, (x.shape[-1],), self.weight, self.eps)
-    ```
-
     ## Fix safety
     There is no fix: where the chain casts, the result may differ by a rounding.
 
@@ -46,7 +37,6 @@ class NormByHand(Rule):
     id = "PTO821"
     name = "norm-by-hand"
     family = "memory"
-    severity = Severity.MEDIUM
     most_stated = 0.45
     nodes = (ast.Call,)
     calls = frozenset({"rsqrt", "sqrt"})
@@ -87,47 +77,37 @@ class NormByHand(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             class RMSNorm(nn.Module):
                 def forward(self, x):
                     return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps) * self.weight  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class RMSNorm(nn.Module):
                 def forward(self, hidden_states):
                     variance = hidden_states.pow(2).mean(-1, keepdim=True)
                     return self.weight * (hidden_states * torch.rsqrt(variance + self.variance_epsilon))  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class RMSNorm(torch.nn.Module):
                 def forward(self, x):
                     x = x.float()
                     rrms = torch.rsqrt(torch.mean(x**2, dim=-1, keepdim=True) + 1e-6)  # !
                     return x * rrms * self.scale
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class RMSNorm(torch.nn.Module):
                 def forward(self, x):
                     scale = (x.pow(2).mean(-1, keepdim=True) + self.eps).sqrt()  # !
                     normed = x / scale.to(x.dtype)
                     return self.hook_normalized(normed) * self.weight
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class RMSNorm(torch.nn.Module):
                 def forward(self, x):
                     inverse = 1.0 / torch.sqrt(x.pow(2).mean(-1, keepdim=True) + self.eps)  # !
                     return torch.mul(x, inverse) * self.weight
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
@@ -215,8 +195,5 @@ def _without_epsilon(expr: ast.expr) -> ast.expr:
 
 def _named(expr: ast.expr, file: SourceFile) -> ast.expr:
     """What a name was last given, else the expression."""
-    if isinstance(expr, ast.Name):
-        binding = file.bindings.last_before(expr)
-        if binding is not None and binding.kind == "assign" and binding.value is not None:
-            return _without_epsilon(binding.value)
-    return expr
+    value = assigned(expr, file)
+    return expr if value is None else _without_epsilon(value)

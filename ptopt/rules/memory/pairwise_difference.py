@@ -3,7 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile, quote
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.ops._calls import int_literal, torch_op
 from ptopt.rules.shared.flow import added_dimension, outer_call, reads
 
@@ -24,16 +25,6 @@ class PairwiseDifference(Rule):
     ## When this is wrong
     When n times m times d is small, or the exact order of rounding matters: `cdist` may use a matrix product.
 
-    ## Example
-    ```python
-    distance = (x[:, None] - y[None]).pow(2).sum(-1)
-    ```
-
-    ## Use instead
-    ```python
-    distance = torch.cdist(x, y).pow(2)
-    ```
-
     ## Fix safety
     There is no fix: the shapes must be seen.
 
@@ -44,7 +35,6 @@ class PairwiseDifference(Rule):
     id = "PTO817"
     name = "pairwise-difference"
     family = "memory"
-    severity = Severity.MEDIUM
     most_stated = 0.45
     nodes = (ast.BinOp,)
     triggers = ("unsqueeze(", "None")
@@ -64,23 +54,18 @@ class PairwiseDifference(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             distance = (x[:, None] - y[None, :]).pow(2).sum(-1)  # !
-            """
-        ),
-        Invalid(
-            """
+            # ~ distance = torch.cdist(x, y).pow(2)
+        """),
+        Invalid("""
             def codes(z, codebook):
                 diff = z.unsqueeze(1) - codebook.unsqueeze(0)  # !
                 return diff.norm(dim=-1).argmin(1)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             cost = torch.sum(torch.abs(a.unsqueeze(2) - b.unsqueeze(1)), dim=-1)  # !
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

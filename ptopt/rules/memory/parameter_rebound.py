@@ -3,7 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Edit, Fix, Invalid, Problem, Rule, Safety, SourceFile, quote
+from ptopt.rules.base import Edit, Fix, Invalid, Problem, Rule, Safety, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.shared.places import BENCHMARK_PATH
 from ptopt.source.frequency import Often
 from ptopt.source.index import walk
@@ -28,19 +29,6 @@ class ParameterRebound(Rule):
     ## Why it is slow
     Each replacement allocates a tensor of the size of the parameter, beside the old one, and whatever holds views of the old
     storage (flat buffers, captured graphs, fused optimizers) keeps it alive. The in-place form writes into the memory there is.
-
-    ## When this is wrong
-    When the old tensor must survive because something else refers to it.
-
-    ## Example
-    ```python
-    p.data = p.data.clamp(-1, 1)
-    ```
-
-    ## Use instead
-    ```python
-    p.data.clamp_(-1, 1)
-    ```
 
     ## Fix safety
     Unsafe: what shares the old tensor sees the change.
@@ -71,38 +59,22 @@ class ParameterRebound(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             for p in critic.parameters():
                 p.data = p.data.clamp(-c, c)  # !
-            """,
-            """
-            for p in critic.parameters():
-                p.data.clamp_(-c, c)
-            """,
-        ),
-        Invalid(
-            """
+                # + p.data.clamp_(-c, c)
+        """),
+        Invalid("""
             def restore(self):
                 for p, backup in zip(self.parameters(), self.backups):
                     p.data = backup.data.clone()  # !
-            """,
-            """
-            def restore(self):
-                for p, backup in zip(self.parameters(), self.backups):
-                    p.data.copy_(backup.data)
-            """,
-        ),
-        Invalid(
-            """
+                    # + p.data.copy_(backup.data)
+        """),
+        Invalid("""
             for p, z in zip(model.parameters(), noise):
                 p.data = p.data + scale * z  # !
-            """,
-            """
-            for p, z in zip(model.parameters(), noise):
-                p.data.add_(scale * z)
-            """,
-        ),
+                # + p.data.add_(scale * z)
+        """),
     )
 
     def candidates(self, file: SourceFile) -> list[ast.AST]:

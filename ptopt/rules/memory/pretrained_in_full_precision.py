@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 from ptopt.project.facts import Pin, ProjectFacts
-from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, has_unpacking, quote
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import has_unpacking, quote
 from ptopt.source.calls import last_name
 
 _LARGE = re.compile(
@@ -39,16 +40,6 @@ class PretrainedInFullPrecision(Rule):
 
     ## When this is wrong
     When the model is small, its quality needs float32, or the project runs Transformers 5, which takes the type of the file.
-
-    ## Example
-    ```python
-    model = AutoModelForCausalLM.from_pretrained(path).cuda()
-    ```
-
-    ## Use instead
-    ```python
-    model = AutoModelForCausalLM.from_pretrained(path, torch_dtype="auto").cuda()
-    ```
 
     ## Fix safety
     There is no fix: results in half precision differ in the last digits.
@@ -93,28 +84,23 @@ class PretrainedInFullPrecision(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             from transformers import AutoModelForCausalLM
             model = AutoModelForCausalLM.from_pretrained(path).to("cuda")  # !
-            """
-        ),
-        Invalid(
-            """
+            # ~ model = AutoModelForCausalLM.from_pretrained(path, torch_dtype="auto").to("cuda")
+        """),
+        Invalid("""
             from diffusers import StableDiffusionPipeline
             pipe = StableDiffusionPipeline.from_pretrained("model")  # !
             pipe.to("cuda")
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             import transformers
             class Judge:
                 def __init__(self, name, device):
                     self.model = transformers.AutoModelForCausalLM.from_pretrained(name, device_map="auto")  # !
                     self.device = device
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

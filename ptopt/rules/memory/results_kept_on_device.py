@@ -3,8 +3,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, quote
-from ptopt.rules.shared.flow import runs_network
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import quote
+from ptopt.rules.shared.flow import assigned, runs_network
 from ptopt.source.calls import last_name
 from ptopt.source.frequency import Often
 from ptopt.source.index import walk
@@ -28,23 +29,6 @@ class ResultsKeptOnDevice(Rule):
     Device memory grows with the data set: the results of every batch stay allocated, and the join makes a second copy of
     them all. That memory is missing for a larger batch.
 
-    ## When this is wrong
-    When the results are small, or are used on the device at once.
-
-    ## Example
-    ```python
-    for x in loader:
-        features.append(model(x.cuda()))
-    features = torch.cat(features)
-    ```
-
-    ## Use instead
-    ```python
-    for x in loader:
-        features.append(model(x.cuda()).cpu())
-    features = torch.cat(features)
-    ```
-
     ## Fix safety
     There is no fix: a copy to the host waits for the batch, which another design (a buffer of the final size) avoids.
 
@@ -55,7 +39,6 @@ class ResultsKeptOnDevice(Rule):
     id = "PTO815"
     name = "results-kept-on-device"
     family = "memory"
-    severity = Severity.MEDIUM
     most_stated = 0.35
     nodes = (ast.Call,)
     calls = frozenset({"append"})
@@ -89,18 +72,16 @@ class ResultsKeptOnDevice(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def extract(model, loader):
                 features = []
                 with torch.no_grad():
                     for x in loader:
                         features.append(model(x.cuda()))  # !
+                        # ~ features.append(model(x.cuda()).cpu())
                 return torch.cat(features)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             @torch.no_grad()
             def evaluate(net, val_loader, device):
                 outputs = []
@@ -108,18 +89,15 @@ class ResultsKeptOnDevice(Rule):
                     logits = net(x.to(device))
                     outputs.append(logits)  # !
                 return torch.cat(outputs, dim=0)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             @torch.no_grad()
             def decode(vae, latents):
                 frames = []
                 for chunk in latents.split(8):
                     frames.append(vae.decode(chunk).sample)  # !
                 return torch.cat(frames)
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
@@ -155,13 +133,10 @@ class ResultsKeptOnDevice(Rule):
 
 def _origin(value: ast.expr, file: SourceFile) -> ast.expr | None:
     """The call that made the value, when it is no small or host value."""
-    made = value
-    if isinstance(value, ast.Name):
-        binding = file.bindings.last_before(value)
-        if binding is None or binding.kind != "assign" or binding.value is None:
-            return None
-        made = binding.value
-    chain: ast.expr = made
+    made = assigned(value, file) if isinstance(value, ast.Name) else value
+    if made is None:
+        return None
+    chain = made
     while isinstance(chain, (ast.Call, ast.Attribute, ast.Subscript)):
         if isinstance(chain, ast.Call):
             func = chain.func

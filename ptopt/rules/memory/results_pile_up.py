@@ -4,7 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.memory._results import (
     SMALL,
     is_large_result,
@@ -39,21 +40,6 @@ class ResultsPileUp(Rule):
     ## Why it is slow
     Device memory grows with the number of batches, tiles or layers, until the container is dropped. What is only written to a
     file, merged or returned later can wait in host memory.
-
-    ## When this is wrong
-    When the results are small, few, or used on the device at once.
-
-    ## Example
-    ```python
-    for tile in tiles:
-        outputs.append(model(tile))
-    ```
-
-    ## Use instead
-    ```python
-    for tile in tiles:
-        outputs.append(model(tile).cpu())
-    ```
 
     ## Fix safety
     There is no fix: later code may need the tensors on the device.
@@ -152,18 +138,16 @@ class ResultsPileUp(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             @torch.no_grad()
             def upscale(model, tiles, device):
                 outputs = []
                 for tile in tiles:
                     outputs.append(model(tile.to(device)))  # !
+                    # ~ outputs.append(model(tile.to(device)).cpu())
                 return merge(outputs)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             @torch.no_grad()
             def merge(models, names):
                 merged = {}
@@ -172,16 +156,13 @@ class ResultsPileUp(Rule):
                     weight = torch.matmul(up.to("cuda"), down.to("cuda"))
                     merged[name] = weight  # !
                 return merged
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Net(pl.LightningModule):
                 def validation_step(self, batch, batch_idx):
                     logits = self.net(batch["x"])
                     self.validation_outputs.append({"logits": logits, "y": batch["y"]})  # !
-            """
-        ),
+        """),
     )
 
     def candidates(self, file: SourceFile) -> list[ast.AST]:

@@ -4,7 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile, quote
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import quote
 from ptopt.source.uses import RETURNED
 
 _LOSS = re.compile(r"loss|label|cross_entropy|CrossEntropy|nll|criterion", re.I)
@@ -49,7 +50,6 @@ class ShiftedLogitsCopied(Rule):
     id = "PTO813"
     name = "shifted-logits-copied"
     family = "memory"
-    severity = Severity.MEDIUM
     most_stated = 0.5
     nodes = (ast.Call,)
     calls = frozenset({"contiguous", "reshape"})
@@ -76,31 +76,23 @@ class ShiftedLogitsCopied(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             shift_logits = logits[..., :-1, :].contiguous()  # !
             shift_labels = labels[..., 1:].contiguous()
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             loss = F.cross_entropy(logits[:, :-1].reshape(-1, vocab), tokens[:, 1:].reshape(-1))  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def lm_loss(lm_logits, labels):
                 shifted = lm_logits[..., :-1, :].contiguous()  # !
                 return CrossEntropyLoss(ignore_index=-1)(shifted.flatten(0, 1), labels[..., 1:].flatten())
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def lm_loss(self, lm_logits, labels):
                 shifted = lm_logits[:, :-1, :].contiguous()  # !
                 return self.loss(shifted.view(-1, shifted.size(-1)), labels[:, 1:].reshape(-1))
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -3,18 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import (
-    Fix,
-    Invalid,
-    Problem,
-    Rule,
-    Safety,
-    SourceFile,
-    add_keyword,
-    keyword_of,
-    quote,
-    replace_node,
-)
+from ptopt.rules.base import Fix, Invalid, Problem, Rule, Safety, SourceFile
+from ptopt.rules.code import add_keyword, keyword_of, quote, replace_node
 from ptopt.rules.ops._calls import torch_op
 from ptopt.rules.shared.flow import outer_call
 
@@ -31,16 +21,6 @@ class SoftmaxOfUpcast(Rule):
 
     ## When this is wrong
     When the input is float32 already: then neither form copies.
-
-    ## Example
-    ```python
-    weights = F.softmax(scores.float(), dim=-1).type_as(scores)
-    ```
-
-    ## Use instead
-    ```python
-    weights = F.softmax(scores, dim=-1, dtype=torch.float32).type_as(scores)
-    ```
 
     ## Fix safety
     Safe: `dtype` casts the input before the operation, so the values are the same.
@@ -69,30 +49,18 @@ class SoftmaxOfUpcast(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             weights = F.softmax(scores.float(), dim=-1).type_as(scores)  # !
-            """,
-            """
-            weights = F.softmax(scores, dim=-1, dtype=torch.float32).type_as(scores)
-            """,
-        ),
-        Invalid(
-            """
+            # + weights = F.softmax(scores, dim=-1, dtype=torch.float32).type_as(scores)
+        """),
+        Invalid("""
             logp = torch.log_softmax(logits.to(torch.float32), dim=-1)  # !
-            """,
-            """
-            logp = torch.log_softmax(logits, dim=-1, dtype=torch.float32)
-            """,
-        ),
-        Invalid(
-            """
+            # + logp = torch.log_softmax(logits, dim=-1, dtype=torch.float32)
+        """),
+        Invalid("""
             probs = router_logits.float().softmax(dim=-1)  # !
-            """,
-            """
-            probs = router_logits.softmax(dim=-1, dtype=torch.float32)
-            """,
-        ),
+            # + probs = router_logits.softmax(dim=-1, dtype=torch.float32)
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -4,7 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile, quote
+from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.shared.places import every_step, step_evidence, step_words
 
 _STATE = re.compile(
@@ -25,23 +26,6 @@ class SynchronousSaveEveryStep(Rule):
 
     ## When this is wrong
     When a "step" of the loop is long (an epoch, a task), so that one checkpoint for each is wanted.
-
-    ## Example
-    ```python
-    for batch in loader:
-        model(batch).loss.backward()
-        optimizer.step()
-        torch.save(model.state_dict(), "last.pt")
-    ```
-
-    ## Use instead
-    ```python
-    for step, batch in enumerate(loader):
-        model(batch).loss.backward()
-        optimizer.step()
-        if (step + 1) % 1000 == 0:
-            torch.save(model.state_dict(), "last.pt")
-    ```
 
     ## Fix safety
     There is no fix: how often to save is the author's choice.
@@ -92,16 +76,16 @@ class SynchronousSaveEveryStep(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             for batch in loader:
+            # ~ for step, batch in enumerate(loader):
                 model(batch.cuda()).loss.backward()
                 optimizer.step()
                 torch.save(model.state_dict(), "last.pt")  # !
-            """
-        ),
-        Invalid(
-            """
+                # ~ if step % 1000 == 0:
+                # ~     torch.save(model.state_dict(), "last.pt")
+        """),
+        Invalid("""
             def save(model, path):
                 torch.save(model.state_dict(), path)  # !
 
@@ -109,16 +93,13 @@ class SynchronousSaveEveryStep(Rule):
                 model(batch.cuda()).loss.backward()
                 optimizer.step()
                 save(model, "last.pt")
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             for batch in loader:
                 accelerator.backward(model(batch).loss)
                 optimizer.step()
                 model.save_pretrained(output_dir)  # !
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

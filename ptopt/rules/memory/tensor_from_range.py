@@ -3,7 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Fix, Invalid, Problem, Rule, Safety, SourceFile, keyword_of, quote, replace_node
+from ptopt.rules.base import Fix, Invalid, Problem, Rule, Safety, SourceFile
+from ptopt.rules.code import keyword_of, quote, replace_node
 from ptopt.source.frequency import Often
 
 _TYPES = {
@@ -24,19 +25,6 @@ class TensorFromRange(Rule):
 
     ## Why it is slow
     Each number becomes a Python object first and is read one by one. `torch.arange` fills the tensor directly, on its device.
-
-    ## When this is wrong
-    When n is tiny and the line runs once.
-
-    ## Example
-    ```python
-    index = torch.tensor(range(n), device=device)
-    ```
-
-    ## Use instead
-    ```python
-    index = torch.arange(n, device=device)
-    ```
 
     ## Fix safety
     Safe: the same numbers in the same type.
@@ -66,38 +54,22 @@ class TensorFromRange(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def forward(self, x):
                 position = torch.tensor(range(x.size(1)), device=x.device)  # !
+                # + position = torch.arange(x.size(1), device=x.device)
                 return x + self.embed(position)
-            """,
-            """
-            def forward(self, x):
-                position = torch.arange(x.size(1), device=x.device)
-                return x + self.embed(position)
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def collate_fn(batch):
                 return torch.LongTensor(list(range(len(batch))))  # !
-            """,
-            """
-            def collate_fn(batch):
-                return torch.arange(len(batch))
-            """,
-        ),
-        Invalid(
-            """
+                # + return torch.arange(len(batch))
+        """),
+        Invalid("""
             def index(groups):
                 return torch.cat([torch.tensor([i for i in range(n)]) for n in groups])  # !
-            """,
-            """
-            def index(groups):
-                return torch.cat([torch.arange(n) for n in groups])
-            """,
-        ),
+                # + return torch.cat([torch.arange(n) for n in groups])
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -4,7 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import is_call_of, method_call, quote
 from ptopt.source.calls import called_name
 from ptopt.source.frequency import Often
 
@@ -29,21 +30,6 @@ class TensorThroughList(Rule):
     ## Why it is slow
     Each number, or each row, becomes a Python object and is read back one by one: a hundred times slower than a copy of
     the memory, and torch warns of it for lists of arrays.
-
-    ## When this is wrong
-    When there are a few numbers only.
-
-    ## Example
-    ```python
-    states, actions = zip(*batch)
-    states = torch.tensor(states, dtype=torch.float32)
-    ```
-
-    ## Use instead
-    ```python
-    states, actions = zip(*batch)
-    states = torch.from_numpy(np.stack(states)).float()
-    ```
 
     ## Fix safety
     No fix is offered: the type of the elements is not known for sure.
@@ -73,26 +59,21 @@ class TensorThroughList(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def learn(memory):
                 states, actions = zip(*memory.sample(64))
                 states = torch.FloatTensor(states)  # !
+                # ~ states = torch.from_numpy(np.stack(states)).float()
                 return states
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def collate_fn(batch):
                 return torch.stack([torch.tensor(item) for item in batch])  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def targets(x: torch.Tensor):
                 return torch.tensor(x.cpu().numpy().tolist())  # !
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
@@ -141,22 +122,16 @@ def _form(call: ast.Call, data: ast.expr, file: SourceFile) -> str:
         return "parts" if isinstance(element, ast.Call) and _maker(element, file) else ""
     if name not in _MAKERS:
         return ""
-    if isinstance(data, ast.Call) and called_name(data) == "tolist" and isinstance(data.func, ast.Attribute):
-        return "tolist" if not isinstance(data.func.value, ast.Subscript) else ""
+    listed = method_call(data, "tolist")
+    if listed is not None:
+        return "tolist" if not isinstance(listed, ast.Subscript) else ""
     inner: ast.expr | None = None
-    if (
-        isinstance(data, ast.Call)
-        and isinstance(data.func, ast.Name)
-        and data.func.id == "list"
-        and len(data.args) == 1
-    ):
+    if is_call_of(data, "list") and len(data.args) == 1:
         inner = data.args[0]
     elif isinstance(data, ast.ListComp) and len(data.generators) == 1 and not data.generators[0].ifs:
         target = data.generators[0].target
         same = isinstance(data.elt, ast.Name) and isinstance(target, ast.Name) and data.elt.id == target.id
         inner = data.generators[0].iter if same else None
-        if inner is None and isinstance(data.elt, ast.Subscript) and _is_field(data.elt, target):
-            return ""
     if inner is not None:
         return "rows" if file.values.of(inner).kind in ("tensor", "array") else ""
     if (
@@ -168,12 +143,6 @@ def _form(call: ast.Call, data: ast.expr, file: SourceFile) -> str:
         if binding is not None and binding.kind == "unpack" and _is_transposed(binding.value):
             return "columns"
     return ""
-
-
-def _is_field(element: ast.Subscript, target: ast.expr) -> bool:
-    return (
-        isinstance(element.value, ast.Name) and isinstance(target, ast.Name) and element.value.id == target.id
-    )
 
 
 def _is_transposed(value: ast.expr | None) -> bool:

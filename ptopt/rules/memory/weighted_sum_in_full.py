@@ -3,7 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.ops._calls import int_literal, torch_op
 from ptopt.rules.shared.flow import added_dimension, outer_call, reads
 
@@ -17,9 +18,6 @@ class WeightedSumInFull(Rule):
     ## Why it is slow
     The product is as large as `x`, is read once by the sum, and both factors and the product pass through memory again in
     backward. A contraction (`einsum`, `bmm`, `@`) computes the sum without it.
-
-    ## When this is wrong
-    When the tensors are small, or exact summation order matters.
 
     ## Example
     ```python
@@ -60,23 +58,17 @@ class WeightedSumInFull(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             colour = torch.sum(weights.unsqueeze(-1) * rgb, dim=-2)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def pool(self, hidden, attention):
                 weighted = hidden * attention[:, :, None]  # !
                 return weighted.sum(dim=1)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             step = (inverse * gradient.unsqueeze(-2)).sum(-1)  # !
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

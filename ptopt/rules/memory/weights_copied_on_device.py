@@ -3,7 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import quote
 from ptopt.source.calls import last_name
 from ptopt.source.file import remembered
 from ptopt.source.index import FunctionNode, walk
@@ -82,8 +83,7 @@ class WeightsCopiedOnDevice(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             import copy
             import torch
             def fit(model, epochs):
@@ -93,34 +93,27 @@ class WeightsCopiedOnDevice(Rule):
                     train(model)
                 torch.save(best, "best.pt")
                 model.load_state_dict({k: v.cuda() for k, v in best.items()})
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             import copy
             import torch
             model.cuda()
             for epoch in range(epochs):
                 if evaluate(model) > best:
                     weights = copy.deepcopy(model.state_dict())  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             from copy import deepcopy
             import torch
             def save(model, path, device):
                 model.to(device)
                 torch.save({"model": deepcopy(model.state_dict())}, path)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def reset(self, device):
                 self.model.to(device)
                 self.initial = {k: v.clone() for k, v in self.model.state_dict().items()}  # !
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

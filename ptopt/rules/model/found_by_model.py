@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from ptopt.rules.base import Invalid, ModelRule, Severity
+from ptopt.rules.base import Invalid, ModelRule
 
 
 class FoundByModel(ModelRule):
@@ -44,7 +44,6 @@ class FoundByModel(ModelRule):
     id = "PTO990"
     name = "found-by-model"
     family = "model"
-    severity = Severity.MEDIUM
     when_wrong = "the model has misread the code: of what it says only the place was checked"
 
     VALID = (
@@ -66,26 +65,20 @@ class FoundByModel(ModelRule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def predict(image):
                 model = AutoModel.from_pretrained("facebook/dinov2-large").cuda()  # !
                 return model(image)
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             for images, labels in loader:
                 grid = decoder(images)  # !
                 if step % 100 == 0:
                     writer.add_image("samples", grid, step)
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def __getitem__(self, index):
                 size = self.transform(read_image(self.paths[index])).shape  # !
                 return self.transform(read_image(self.paths[index])), size
-            """,
-        ),
+        """),
     )

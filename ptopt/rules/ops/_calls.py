@@ -6,7 +6,8 @@ import ast
 import re
 from dataclasses import dataclass
 
-from ptopt.rules.base import SourceFile, has_unpacking, keyword_of
+from ptopt.rules.base import SourceFile
+from ptopt.rules.code import has_unpacking, is_call_of, keyword_of
 from ptopt.source.calls import last_name
 from ptopt.source.index import walk
 
@@ -117,9 +118,4 @@ def names_in(node: ast.AST) -> frozenset[str]:
 
 def is_range(node: ast.expr) -> bool:
     """Is it a call of `range` with arguments?"""
-    return (
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Name)
-        and node.func.id == "range"
-        and bool(node.args)
-    )
+    return is_call_of(node, "range") and bool(node.args)

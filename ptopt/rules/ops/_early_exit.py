@@ -6,7 +6,8 @@ import ast
 import re
 from dataclasses import dataclass
 
-from ptopt.rules.base import TEXTBOOK, SourceFile, quote
+from ptopt.rules.base import TEXTBOOK, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.ops._pure import costly
 from ptopt.rules.ops._wasted import (
     expensive,
@@ -16,6 +17,7 @@ from ptopt.rules.ops._wasted import (
     what_matters,
     works_in,
 )
+from ptopt.rules.shared.flow import block_of
 from ptopt.source.calls import last_name
 from ptopt.source.frequency import Often
 from ptopt.source.index import walk
@@ -54,9 +56,9 @@ def needed_only_behind(node: ast.If, file: SourceFile) -> Early | None:
     if node.orelse or not isinstance(node.body[-1], _EXITS):
         return None
     often = _often(node.test, file)
-    block = _block_of(node, file)
+    block = block_of(node, file)
     function = file.index.function_of(node)
-    if not often or block is None or function is None or node in (block[0], block[-1]):
+    if not often or not block or function is None or node in (block[0], block[-1]):
         return None
     place = block.index(node)
     before = block[max(0, place - _NEAR) : place]
@@ -159,10 +161,3 @@ def _asks_for_nothing(node: ast.AST) -> bool:
     return isinstance(node, ast.Compare) and any(
         isinstance(side, ast.Constant) and side.value in (None, 0, "") for side in node.comparators
     )
-
-
-def _block_of(node: ast.stmt, file: SourceFile) -> list[ast.stmt] | None:
-    """The statements among which the node stands."""
-    parent = file.index.parent(node)
-    blocks = (getattr(parent, name, None) for name in ("body", "orelse", "finalbody"))
-    return next((b for b in blocks if isinstance(b, list) and node in b), None)

@@ -6,8 +6,10 @@ import ast
 import re
 from dataclasses import dataclass
 
-from ptopt.rules.base import SourceFile, method_call
+from ptopt.rules.base import SourceFile
+from ptopt.rules.code import method_call
 from ptopt.rules.ops._calls import names_in, torch_op
+from ptopt.rules.shared.flow import assigned
 from ptopt.source.index import walk
 
 _POINTWISE = frozenset(
@@ -103,8 +105,7 @@ class Formula:
     def is_mask(self, index: ast.expr) -> bool:
         """Does it pick as many elements as a comparison finds, which differs between iterations?"""
         if isinstance(index, ast.Name):
-            binding = self.file.bindings.last_before(index)
-            made = binding.value if binding is not None and binding.kind == "assign" else None
+            made = assigned(index, self.file)
             return made is not None and self.is_mask(made)
         if isinstance(index, ast.BinOp) and isinstance(index.op, (ast.BitAnd, ast.BitOr)):
             return self.is_mask(index.left) or self.is_mask(index.right)

@@ -6,6 +6,7 @@ import ast
 from dataclasses import dataclass
 
 from ptopt.rules.base import SourceFile
+from ptopt.rules.code import is_call_of
 from ptopt.source.file import remembered
 from ptopt.source.index import COMPREHENSIONS, FUNCTIONS, Loop, own_nodes
 
@@ -54,9 +55,7 @@ def _source(element: ast.expr, target: ast.expr, iterable: ast.expr) -> ast.expr
         return _paired(target, iterable, element.id)
     if not isinstance(element, ast.Subscript) or not isinstance(element.slice, ast.Name):
         return None
-    ranged = (
-        isinstance(iterable, ast.Call) and isinstance(iterable.func, ast.Name) and iterable.func.id == "range"
-    )
+    ranged = is_call_of(iterable, "range")
     if not ranged or not isinstance(target, ast.Name) or target.id != element.slice.id:
         return None
     literal = isinstance(iterable, ast.Call) and all(isinstance(a, ast.Constant) for a in iterable.args)

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 
 from ptopt.rules.base import SourceFile
+from ptopt.rules.code import first_call
 from ptopt.rules.ops._pure import changes, is_module_call
 from ptopt.source.bindings import is_self
 from ptopt.source.calls import called_name, last_name
@@ -132,13 +133,8 @@ def maker(receiver: ast.expr, file: SourceFile) -> str:
         if binding is not None and binding.kind == "item" and isinstance(binding.value, ast.Attribute):
             return maker(binding.value, file)
         value = binding.value if binding is not None and binding.kind == "assign" else None
-    while (
-        isinstance(value, ast.Call)
-        and isinstance(value.func, ast.Attribute)
-        and isinstance(value.func.value, ast.Call)
-    ):
-        value = value.func.value
-    name = called_name(value) if isinstance(value, ast.Call) else ""
+    made = first_call(value)
+    name = called_name(made) if isinstance(made, ast.Call) else ""
     return name if name[:1].isupper() else ""
 
 

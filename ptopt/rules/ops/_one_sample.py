@@ -6,9 +6,11 @@ import ast
 import re
 from functools import lru_cache
 
-from ptopt.rules.base import SourceFile, method_call
+from ptopt.rules.base import SourceFile
+from ptopt.rules.code import method_call
 from ptopt.rules.ops._calls import int_literal, is_range, names_in
 from ptopt.rules.ops.slice_loop import reported
+from ptopt.rules.shared.flow import assigned
 from ptopt.source.bindings import is_self
 from ptopt.source.calls import called_name, last_name
 from ptopt.source.index import own_nodes, walk
@@ -144,17 +146,9 @@ def _one_sample(arg: ast.expr, place: ast.For | ast.ListComp, file: SourceFile) 
             ):
                 return arg
     if isinstance(arg, ast.Name):
-        binding = file.bindings.last_before(arg)
-        if (
-            binding is not None
-            and binding.kind == "assign"
-            and binding.value is not None
-            and file.index.within(binding.value, place)
-            and not _asks_dimensions(binding.value, file)
-        ):
-            found = (
-                _one_sample(binding.value, place, file) if not isinstance(binding.value, ast.Name) else None
-            )
+        value = assigned(arg, file)
+        if value is not None and file.index.within(value, place) and not _asks_dimensions(value, file):
+            found = _one_sample(value, place, file) if not isinstance(value, ast.Name) else None
             return arg if found is not None else None
     return None
 

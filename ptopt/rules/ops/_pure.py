@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ptopt.rules.base import SourceFile
+from ptopt.rules.shared.flow import assigned
 from ptopt.source.bindings import is_self
 from ptopt.source.calls import called_name
 from ptopt.source.index import COMPREHENSIONS, FUNCTIONS, FunctionNode, Loop, children_of, walk
@@ -201,8 +202,7 @@ def _built(file: SourceFile) -> frozenset[str]:
 def _assigned(func: ast.expr, file: SourceFile) -> ast.expr | None:
     """What the name or attribute of `self` was given."""
     if isinstance(func, ast.Name):
-        binding = file.bindings.last_before(func)
-        return binding.value if binding is not None and binding.kind == "assign" else None
+        return assigned(func, file)
     cls = file.index.class_of(func)
     return (
         file.bindings.attribute(cls, func.attr)

@@ -9,6 +9,7 @@ from weakref import ReferenceType
 
 from ptopt.rules.base import SourceFile
 from ptopt.rules.ops._calls import int_literal, names_in
+from ptopt.rules.shared.flow import assigned
 from ptopt.source.bindings import is_self
 from ptopt.source.calls import called_name
 from ptopt.source.index import FunctionNode, children_of, own_nodes
@@ -270,7 +271,7 @@ def _carries(loop: ast.For, nodes: list[ast.AST], file: SourceFile) -> bool:
         if isinstance(node, ast.Subscript) and node not in holders and not _only_measured(node, file):
             if isinstance(node.ctx, ast.Store):
                 holders.update(_holders(node))
-            base = ast.unparse(_base(node))
+            base = ast.unparse(base_of(node))
             place = written if isinstance(node.ctx, ast.Store) else read
             place.setdefault(base, set()).add(ast.unparse(node))
         elif isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load):
@@ -412,7 +413,7 @@ def _subscript(node: ast.Subscript, found: Slices) -> None:
             for e in entries
         ):
             found.ragged = found.cut = True
-            found.cut_of = found.cut_of or (_base(node.value) if row else None)
+            found.cut_of = found.cut_of or (base_of(node.value) if row else None)
         return
     if any(isinstance(e, ast.Slice) and _data_bound(e, found) for e in entries):
         found.ragged = found.cut = True  # `x[i, : lengths[i]]`
@@ -528,8 +529,7 @@ def _counts_entries(found: Slices) -> bool:
     """Is the loop as long as `len(…)` says of a list? What it indexes is one too, where nothing shows a tensor."""
     limit: ast.expr | None = found.limit
     if isinstance(limit, ast.Name):
-        binding = found.file.bindings.last_before(limit)
-        limit = binding.value if binding is not None and binding.kind == "assign" else None
+        limit = assigned(limit, found.file)
     return (
         isinstance(limit, ast.Call)
         and called_name(limit) == "len"
@@ -556,7 +556,7 @@ def _holders(node: ast.Subscript) -> list[ast.Subscript]:
     return holders
 
 
-def _base(node: ast.expr) -> ast.expr:
+def base_of(node: ast.expr) -> ast.expr:
     while isinstance(node, ast.Subscript):
         node = node.value
     return node

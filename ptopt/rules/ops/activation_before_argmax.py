@@ -3,7 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.ops._calls import Op, torch_op
 from ptopt.rules.ops._pure import nested_functions
 from ptopt.source.index import COMPREHENSIONS
@@ -36,16 +37,6 @@ class ActivationBeforeArgmax(Rule):
 
     ## When this is wrong
     When the probabilities are wanted for something that is added later.
-
-    ## Example
-    ```python
-    pred = F.softmax(logits, dim=1).argmax(dim=1)
-    ```
-
-    ## Use instead
-    ```python
-    pred = logits.argmax(dim=1)
-    ```
 
     ## Fix safety
     No fix: scores that differ by less than the rounding of the activation may tie in one form only.
@@ -87,26 +78,21 @@ class ActivationBeforeArgmax(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def predict(logits):
                 return F.softmax(logits, dim=1).argmax(dim=1)  # !
-            """
-        ),
-        Invalid(
-            """
+                # ~ return logits.argmax(dim=1)
+        """),
+        Invalid("""
             def predict(logits, k):
                 probs = torch.softmax(logits, -1)  # !
                 _, ids = probs.topk(k, dim=-1)
                 return ids
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def labels(logits):
                 return nn.Softmax(dim=1)(logits).max(dim=1)[1]  # !
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -4,7 +4,8 @@ import ast
 from collections.abc import Iterator
 from typing import ClassVar
 
-from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.ops._calls import Op, same_code, torch_op
 from ptopt.rules.ops._evaluated import factors, is_gelu
 from ptopt.rules.shared.export import for_export
@@ -26,16 +27,6 @@ class ActivationByHand(Rule):
 
     ## When this is wrong
     When the function is compiled, or exported to a runtime that lacks the fused operation.
-
-    ## Example
-    ```python
-    return x * torch.sigmoid(x)
-    ```
-
-    ## Use instead
-    ```python
-    return F.silu(x)
-    ```
 
     ## Fix safety
     No fix is offered: rounding differs in the last bits.
@@ -107,40 +98,31 @@ class ActivationByHand(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             class Swish(nn.Module):
                 def forward(self, x):
                     return x * torch.sigmoid(x)  # !
-            """
-        ),
-        Invalid(
-            """
+                    # ~ return F.silu(x)
+        """),
+        Invalid("""
             def loss(x: torch.Tensor, y):
                 probs = torch.sigmoid(x)
                 return F.binary_cross_entropy(probs, y)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def gelu(x):
                 return 0.5 * x * (1.0 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def gelu(x: torch.Tensor):
                 cdf = 0.5 * (1.0 + torch.erf(x / math.sqrt(2.0)))
                 return x * cdf  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Gelu(nn.Module):
                 def forward(self, x):
                     return x * (1.0 + torch.erf(x / 1.4142)) / 2.0  # !
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

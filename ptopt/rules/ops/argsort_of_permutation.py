@@ -4,10 +4,11 @@ import ast
 from collections.abc import Iterator
 
 from ptopt.rules.base import Benchmark, Evidence, Invalid, Problem, Rule, Severity, SourceFile
+from ptopt.rules.code import keyword_of
 from ptopt.rules.ops._calls import Op, is_hot, torch_op
 from ptopt.source.bindings import Binding
 from ptopt.source.file import remembered
-from ptopt.source.index import own_nodes
+from ptopt.source.index import FunctionNode
 
 
 class ArgsortOfPermutation(Rule):
@@ -20,23 +21,6 @@ class ArgsortOfPermutation(Rule):
     Sorting takes several passes over the data. The inverse of a permutation is one scatter:
     `inverse[perm] = torch.arange(n)`; and where the inverse only serves to undo the order, `out[perm] = x`
     needs no inverse at all.
-
-    ## When this is wrong
-    When the permutation is short.
-
-    ## Example
-    ```python
-    lengths, order = lengths.sort(descending=True)
-    x = encode(x[order])[order.argsort()]
-    ```
-
-    ## Use instead
-    ```python
-    lengths, order = lengths.sort(descending=True)
-    inverse = torch.empty_like(order)
-    inverse[order] = torch.arange(len(order), device=order.device)
-    x = encode(x[order])[inverse]
-    ```
 
     ## Fix safety
     None: the scatter is a statement of its own.
@@ -62,10 +46,6 @@ class ArgsortOfPermutation(Rule):
         ids_restore = torch.argsort(ids_shuffle, dim=1)
         """,
         """
-        perm = torch.randperm(n)
-        order = keys[perm].argsort()
-        """,
-        """
         values, order = scores.sort()
         again = values.argsort()
         """,
@@ -84,30 +64,27 @@ class ArgsortOfPermutation(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             class Pool(nn.Module):
                 def forward(self, x, batch):
                     batch, indices = batch.sort(stable=True)
                     return encode(x[indices])[indices.argsort()]  # !
-            """
-        ),
-        Invalid(
-            """
+                    # ~ inverse = torch.empty_like(indices)
+                    # ~ inverse[indices] = torch.arange(len(indices), device=indices.device)
+                    # ~ return encode(x[indices])[inverse]
+        """),
+        Invalid("""
             for x in loader:
                 perm = torch.randperm(x.shape[0])
                 inverse = torch.argsort(perm)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Encoder(nn.Module):
                 def forward(self, x, lengths):
                     _, order = torch.sort(lengths, descending=True)
                     _, restore = torch.sort(order)  # !
                     return self.encode(x.index_select(0, order), lengths[order]).index_select(0, restore)
-            """
-        ),
+        """),
     )
     BENCHMARK = Benchmark(
         setup="import torch\np = torch.randperm(300000)",
@@ -118,18 +95,20 @@ class ArgsortOfPermutation(Rule):
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         op = torch_op(node, file, "argsort", "sort")
-        if op is None or not isinstance(op.operand, ast.Name) or _dimension(op) or _descending(op):
+        if op is None or not isinstance(op.operand, ast.Name) or _dimension(op):
             return
-        if op.name == "sort" and not _takes_indices(op, file):
+        if (
+            keyword_of(op.call, "descending") is not None
+            or op.name == "sort"
+            and not _takes_indices(op, file)
+        ):
             return
         binding = file.bindings.last_before(op.operand)
         source = _permutation(binding, file) if binding is not None else None
         if source is None or binding is None or binding.line > op.call.lineno:
             return
         perm = op.operand.id
-        if source.name != "randperm" and not _one_dimensional(
-            perm, file.index.function_of(node) or file.index.tree, file
-        ):
+        if source.name != "randperm" and not _one_dimensional(perm, file.index.function_of(node), file):
             return
         yield Problem(
             node,
@@ -155,11 +134,9 @@ def _permutation(binding: Binding, file: SourceFile) -> Op | None:
 
 
 @remembered
-def _one_dimensional(perm: str, scope: ast.AST, file: SourceFile) -> bool:
+def _one_dimensional(perm: str, function: FunctionNode | None, file: SourceFile) -> bool:
     """Does it index something on its own, or make an `index_select`? A permutation of each row would not."""
-    for use in own_nodes(scope):
-        if not isinstance(use, ast.Name) or use.id != perm or not isinstance(use.ctx, ast.Load):
-            continue
+    for use in file.uses.loads(function, perm):
         parent = file.index.parent(use)
         if isinstance(parent, ast.Subscript) and parent.slice is use:
             return True
@@ -177,10 +154,6 @@ def _short(op: Op, file: SourceFile) -> bool:
 def _dimension(op: Op) -> bool:
     """Is a dimension named? Then there are several, and each row is a short permutation of its own."""
     return op.name != "randperm" and op.argument(0, "dim", "axis") is not None
-
-
-def _descending(op: Op) -> bool:
-    return any(k.arg == "descending" for k in op.call.keywords)
 
 
 def _takes_indices(op: Op, file: SourceFile) -> bool:

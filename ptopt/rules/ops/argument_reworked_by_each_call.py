@@ -4,8 +4,10 @@ import ast
 import itertools
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, has_unpacking, quote
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import has_unpacking, quote
 from ptopt.rules.ops._pure import changes, cost, costly, is_pure, reads, steady
+from ptopt.rules.shared.flow import block_of
 from ptopt.source.frequency import Often
 from ptopt.source.index import FUNCTIONS, FunctionNode
 
@@ -19,26 +21,6 @@ class ArgumentReworkedByEachCall(Rule):
 
     ## Why it is slow
     Each call computes the same result.
-
-    ## When this is wrong
-    When the function is compiled, and the compiler merges the calls.
-
-    ## Example
-    ```python
-    def rotate(pos, t):
-        return t * pos.cos() + rotate_half(t) * pos.sin()
-
-    q, k = rotate(pos, q), rotate(pos, k)
-    ```
-
-    ## Use instead
-    ```python
-    def rotate(cos, sin, t):
-        return t * cos + rotate_half(t) * sin
-
-    cos, sin = pos.cos(), pos.sin()
-    q, k = rotate(cos, sin, q), rotate(cos, sin, k)
-    ```
 
     ## Fix safety
     No fix: the signature of the function changes.
@@ -82,26 +64,21 @@ class ArgumentReworkedByEachCall(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def rotate(pos, t):
                 return t * torch.cos(pos) + t.flip(-1) * torch.sin(pos)  # !
 
             def forward(pos, q, k):
                 return rotate(pos, q), rotate(pos, k)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def kl(p, q):
                 return (p.softmax(-1) * (p.log_softmax(-1) - q.log_softmax(-1))).sum(-1)  # !
 
             def loss(teacher, first, second):
                 return kl(teacher, first) + kl(teacher, second)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Attention(nn.Module):
                 def _apply(self, freqs, t):
                     emb = torch.exp(freqs)  # !
@@ -111,8 +88,7 @@ class ArgumentReworkedByEachCall(Rule):
                     q = self._apply(freqs, q)
                     k = self._apply(freqs, k)
                     return q @ k
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
@@ -178,16 +154,8 @@ def _pairs(callers: list[ast.Call], file: SourceFile) -> Iterator[tuple[ast.Call
         if has_unpacking(first) or has_unpacking(second):
             continue
         one, two = file.index.statement_of(first), file.index.statement_of(second)
-        if file.index.parent(one) is file.index.parent(two) and _same_block(one, two, file):
+        if file.index.parent(one) is file.index.parent(two) and two in block_of(one, file):
             yield first, second
-
-
-def _same_block(one: ast.stmt, two: ast.stmt, file: SourceFile) -> bool:
-    block = file.index.parent(one)
-    return any(
-        isinstance(body := getattr(block, name, None), list) and one in body and two in body
-        for name in ("body", "orelse", "finalbody")
-    )
 
 
 def _shared(first: ast.Call, second: ast.Call, callee: FunctionNode, file: SourceFile) -> frozenset[str]:

@@ -3,7 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, quote
+from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile
+from ptopt.rules.code import beside, quote
 from ptopt.rules.ops._calls import FEW, int_literal, is_range, names_in
 from ptopt.source.frequency import Often
 from ptopt.source.index import walk
@@ -34,19 +35,6 @@ class ArrayFromComprehension(Rule):
     ## Why it is slow
     Each number costs a round of the interpreter and an object, and the conversion reads them all again. The same formula on `arange`
     is a few passes in C, fifty times faster for long tables.
-
-    ## When this is wrong
-    When the table is short, and made once.
-
-    ## Example
-    ```python
-    angles = np.array([[pos / 10000 ** (2 * i / dim) for i in range(dim)] for pos in range(length)])
-    ```
-
-    ## Use instead
-    ```python
-    angles = np.arange(length)[:, None] / 10000 ** (2 * np.arange(dim) / dim)
-    ```
 
     ## Fix safety
     None: types and shapes have to be looked at.
@@ -88,26 +76,21 @@ class ArrayFromComprehension(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             angles = np.array([[pos / 10000 ** (2 * i / dim) for i in range(dim)] for pos in range(length)])  # !
-            """
-        ),
-        Invalid(
-            """
+            # ~ angles = np.arange(length)[:, None] / 10000 ** (2 * np.arange(dim) / dim)
+        """),
+        Invalid("""
             def schedule(base, end, n):
                 return torch.tensor([end + 0.5 * (base - end) * (1 + math.cos(math.pi * i / n)) for i in range(n)])  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def table(length, dim):
                 def angle(position, i):
                     return position / np.power(10000, 2 * (i // 2) / dim)
 
                 return np.array([[angle(p, i) for i in range(dim)] for p in range(length)])  # !
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
@@ -137,7 +120,7 @@ class ArrayFromComprehension(Rule):
             f"{quote(file, node.args[0], 60)} computes each number in Python, and the call then converts all of them. Write the formula on "
             f"`{module}.a{quote(file, ranges[-1], 40).strip('`')}`, once for all numbers.",
             0.4,
-            (Evidence(element.lineno, "the formula"),) if element.lineno != node.lineno else (),
+            beside(node, element, "the formula"),
             facts={"trip_count": trips, "nested": len(ranges) > 1, "few_by_name": few},
         )
 

@@ -4,7 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, quote
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import beside, quote
 from ptopt.rules.ops._calls import is_range, names_in
 from ptopt.rules.ops._one_sample import (
     BATCHES,
@@ -31,9 +32,6 @@ class BatchOfOne(Rule):
     ## Why it is slow
     With one sample, a GPU spends most of its time on launches and on reading the weights. A batch reads them once.
 
-    ## When this is wrong
-    When the samples differ in size, or arrive one by one.
-
     ## Example
     ```python
     for path in paths:
@@ -56,7 +54,6 @@ class BatchOfOne(Rule):
     id = "PTO449"
     name = "batch-of-one"
     family = "ops"
-    severity = Severity.MEDIUM
     most_stated = 0.4
     triggers = ("unsqueeze(", "None", "stack(", "generate(")
     nodes = (ast.For, ast.ListComp)
@@ -137,8 +134,7 @@ class BatchOfOne(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             @torch.no_grad()
             def answers(model, tokenizer, prompts, device):
                 found = []
@@ -147,48 +143,37 @@ class BatchOfOne(Rule):
                     tokens = model.generate(**batch, max_new_tokens=128)  # !
                     found.append(tokenizer.decode(tokens[0]))
                 return found
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             for path in paths:
                 image = transform(Image.open(path)).unsqueeze(0).to(device)
                 feats.append(model(image))  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             for info in tqdm(infos):
                 latents = vae.encode(load(info)[None]).latent_dist.sample()  # !
                 info.latents = latents.cpu()
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def transcribe_all(model, paths, options):
                 texts = {}
                 for path in sorted(paths):
                     mel = pad_or_trim(spectrogram(path)).to(model.device)
                     texts[path] = decode(model, mel.unsqueeze(0), options)[0].text  # !
                 return texts
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def embed_all(model, mels):
                 found = torch.empty(0, model.width)
                 for mel in mels:
                     features = model.embed_audio(mel[None].to(model.device))  # !
                     found = torch.cat([found, features.mean(dim=1).cpu()])
                 return found
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def features(self, images):
                 return [self.backbone(image.unsqueeze(0)) for image in images]  # !
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
@@ -239,7 +224,7 @@ def _one_prompt(loop: ast.AST, file: SourceFile) -> Iterator[Problem]:
             f"weights for each token of it. Tokenize several prompts in one call of {quote(file, tokenized.func, 30)}, padded (on the "
             "left, unless an encoder reads them), and generate for all of them at once.",
             0.4,
-            (Evidence(tokenized.lineno, "one prompt"),) if tokenized.lineno != call.lineno else (),
+            beside(call, tokenized, "one prompt"),
             cause=loop,
             facts={"range": is_range(loop.iter), "files": False, "comprehension": False},
         )

@@ -4,7 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.ops._calls import torch_op
 from ptopt.rules.shared.flow import value_of
 from ptopt.source.frequency import Often
@@ -21,19 +22,6 @@ class BiasAddedApart(Rule):
     ## Why it is slow
     The product is written to memory, read back and written once more for the sum. `addmm`, `baddbmm` and `F.linear` with a bias add it
     while the product is written.
-
-    ## When this is wrong
-    When the code is compiled, which fuses the sum, or the bias is not a vector over the last dimension.
-
-    ## Example
-    ```python
-    out = torch.mm(x, self.weight) + self.bias
-    ```
-
-    ## Use instead
-    ```python
-    out = torch.addmm(self.bias, x, self.weight)
-    ```
 
     ## Fix safety
     There is no fix: the number of dimensions must be seen.
@@ -66,32 +54,26 @@ class BiasAddedApart(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             class Layer(nn.Module):
                 def forward(self, x):
                     return torch.mm(x, self.weight) + self.bias  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class GraphConvolution(nn.Module):
                 def forward(self, x, adj):
                     out = torch.matmul(adj, torch.matmul(x, self.weight))
                     if self.bias is not None:
                         out = out + self.bias  # !
                     return out
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Layer(nn.Module):
                 def forward(self, x):
                     y = F.linear(x, self.weight)
                     y += self.bias  # !
                     return y
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

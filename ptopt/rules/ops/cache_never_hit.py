@@ -3,18 +3,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
-from ptopt.rules.base import (
-    Evidence,
-    Fix,
-    Invalid,
-    Problem,
-    Rule,
-    Safety,
-    Severity,
-    SourceFile,
-    quote,
-    replace_node,
-)
+from ptopt.rules.base import Evidence, Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile
+from ptopt.rules.code import is_call_of, quote, replace_node
+from ptopt.rules.shared.flow import value_of
 from ptopt.source.bindings import is_self
 from ptopt.source.file import remembered
 from ptopt.source.frequency import Often
@@ -35,21 +26,6 @@ class CacheNeverHit(Rule):
     ## Why it is slow
     The two keys are never equal: what the cache was made for, such as a filter bank or a window, is computed again, and
     copied to the device again, in each call. Nothing fails, as what was just stored is there when it is read.
-
-    ## When this is wrong
-    When another module fills the cache.
-
-    ## Example
-    ```python
-    if fmax not in filters:
-        filters[f"{fmax}_{y.device}"] = mel(rate, n_fft, n_mels, fmin, fmax).to(y.device)
-    ```
-
-    ## Use instead
-    ```python
-    if f"{fmax}_{y.device}" not in filters:
-        filters[f"{fmax}_{y.device}"] = mel(rate, n_fft, n_mels, fmin, fmax).to(y.device)
-    ```
 
     ## Fix safety
     Unsafe: a value is then kept that may depend on more than its key.
@@ -123,64 +99,35 @@ class CacheNeverHit(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             filters = {}
             def forward(y, fmax):
                 if fmax not in filters:  # !
+                # + if str(fmax) + "_" + str(y.device) not in filters:
                     mel = mel_filter(22050, 1024, 80, 0, fmax)
                     filters[str(fmax) + "_" + str(y.device)] = torch.from_numpy(mel).to(y.device)
                 return filters[str(fmax) + "_" + str(y.device)] @ y
-            """,
-            fixed="""
-            filters = {}
-            def forward(y, fmax):
-                if str(fmax) + "_" + str(y.device) not in filters:
-                    mel = mel_filter(22050, 1024, 80, 0, fmax)
-                    filters[str(fmax) + "_" + str(y.device)] = torch.from_numpy(mel).to(y.device)
-                return filters[str(fmax) + "_" + str(y.device)] @ y
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Windows(torch.nn.Module):
                 def __init__(self):
                     super().__init__()
                     self.kept = {}
                 def forward(self, x, size):
                     if size not in self.kept:  # !
+                    # + if (size, x.device) not in self.kept:
                         self.kept[(size, x.device)] = torch.hann_window(size).to(x.device)
                     return x * self.kept[(size, x.device)]
-            """,
-            fixed="""
-            class Windows(torch.nn.Module):
-                def __init__(self):
-                    super().__init__()
-                    self.kept = {}
-                def forward(self, x, size):
-                    if (size, x.device) not in self.kept:
-                        self.kept[(size, x.device)] = torch.hann_window(size).to(x.device)
-                    return x * self.kept[(size, x.device)]
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             masks = dict()
             def forward(x):
                 n = x.shape[1]
                 if (n, x.device) not in masks:  # !
+                # + if n not in masks:
                     masks[n] = torch.ones(n, n, device=x.device).tril()
                 return x * masks[n]
-            """,
-            fixed="""
-            masks = dict()
-            def forward(x):
-                n = x.shape[1]
-                if n not in masks:
-                    masks[n] = torch.ones(n, n, device=x.device).tril()
-                return x * masks[n]
-            """,
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
@@ -267,21 +214,15 @@ def _filled_by(uses: Sequence[ast.Name | ast.Attribute], file: SourceFile) -> li
 def _never_equal(one: ast.expr, other: ast.expr, file: SourceFile) -> bool:
     """Is one of the keys a tuple or a longer text with the other in it?"""
     if any(
-        ast.dump(a) == ast.dump(b) for a in (one, _spelled(one, file)) for b in (other, _spelled(other, file))
+        ast.dump(a) == ast.dump(b) for a in (one, value_of(one, file)) for b in (other, value_of(other, file))
     ):
         return False
     return any(
         ast.dump(part) == ast.dump(spelling)
         for key, whole in ((one, other), (other, one))
-        for part in _parts(_spelled(whole, file))
-        for spelling in (key, _spelled(key, file))
+        for part in _parts(value_of(whole, file))
+        for spelling in (key, value_of(key, file))
     )
-
-
-def _spelled(key: ast.expr, file: SourceFile) -> ast.expr:
-    """What a name was last given, where that is a computation."""
-    binding = file.bindings.last_before(key) if isinstance(key, ast.Name) else None
-    return binding.value if binding is not None and binding.kind == "assign" and binding.value else key
 
 
 def _parts(key: ast.expr) -> list[ast.expr]:
@@ -296,14 +237,7 @@ def _parts(key: ast.expr) -> list[ast.expr]:
         isinstance(part, ast.Constant) and isinstance(part.value, str) and part.value for part in parts
     ):
         return []
-    written = [
-        part.args[0]
-        for part in parts
-        if isinstance(part, ast.Call)
-        and isinstance(part.func, ast.Name)
-        and part.func.id == "str"
-        and len(part.args) == 1
-    ]
+    written = [part.args[0] for part in parts if is_call_of(part, "str") and len(part.args) == 1]
     return [*parts, *written]
 
 

@@ -5,7 +5,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ptopt.rules.base import Benchmark, Evidence, Invalid, Problem, Rule, Severity, SourceFile, keyword_of
+from ptopt.rules.base import Benchmark, Evidence, Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import keyword_of
 from ptopt.rules.ops._calls import FEW, int_literal, names_in, same_code
 from ptopt.source.calls import last_name
 from ptopt.source.file import remembered
@@ -58,7 +59,6 @@ class CatInLoop(Rule):
     id = "PTO401"
     name = "cat-in-loop"
     family = "ops"
-    severity = Severity.MEDIUM
     triggers = ("cat(", "concat(", "concatenate(", "stack(", "append(")
     nodes = (ast.Assign,)
     when_wrong = "the loop runs a handful of times, or the work in it dwarfs the copy"
@@ -135,15 +135,12 @@ class CatInLoop(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             preds = torch.empty(0, device=device)
             for x in loader:
                 preds = torch.cat([preds, model(x)])  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             scores = None
             for i, x in enumerate(loader):
                 out = model(x)
@@ -151,32 +148,25 @@ class CatInLoop(Rule):
                     scores = out
                 else:
                     scores = torch.cat((scores, out), dim=0)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             feats = None
             for batch in loader:
                 out = model(batch)
                 feats = out if feats is None else torch.cat([feats, out])  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             feats = []
             for batch in loader:
                 out = model(batch)
                 feats = torch.cat([feats, out.cpu()]) if len(feats) else out.cpu()  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             edges = torch.tensor([], dtype=torch.long)
             for begin in edge_index.t():
                 for end in neighbours(begin):
                     edges = torch.cat((edges, torch.tensor([[begin], [end]])), 1)  # !
-            """
-        ),
+        """),
     )
     BENCHMARK = Benchmark(
         setup="import torch\nrows = list(torch.randn(2000, 1, 64))",

@@ -4,7 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.shared.flow import runs_network
 from ptopt.source.calls import called_name
 from ptopt.source.frequency import Often
@@ -37,20 +38,6 @@ class ComputedForReport(Rule):
 
     ## When this is wrong
     When the call has an effect of its own, such as an update of a running metric.
-
-    ## Example
-    ```python
-    accuracy = compute_accuracy(logits, labels)
-    if step % 100 == 0:
-        writer.add_scalar("accuracy", accuracy, step)
-    ```
-
-    ## Use instead
-    ```python
-    if step % 100 == 0:
-        accuracy = compute_accuracy(logits, labels)
-        writer.add_scalar("accuracy", accuracy, step)
-    ```
 
     ## Fix safety
     No fix is offered: the call may have an effect of its own.
@@ -109,21 +96,20 @@ class ComputedForReport(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def train(model, loader, optimizer):
                 for step, (x, y) in enumerate(loader):
                     logits = model(x.cuda())
                     loss = F.cross_entropy(logits, y.cuda())
                     accuracy = compute_accuracy(logits, y)  # !
+                    # ~
                     loss.backward()
                     optimizer.step()
                     if step % 100 == 0:
                         print(accuracy)
-            """
-        ),
-        Invalid(
-            """
+                        # ~ print(compute_accuracy(logits, y))
+        """),
+        Invalid("""
             def train(model, loader, optimizer):
                 for step, (x, y) in enumerate(loader):
                     loss = model(x.cuda(), y.cuda())
@@ -132,10 +118,8 @@ class ComputedForReport(Rule):
                     optimizer.step()
                     if step % 50 == 0:
                         writer.add_scalar("norm", norm, step)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def train(model, loader, optimizer):
                 for step, (x, y) in enumerate(loader):
                     out = model(x.cuda())
@@ -145,8 +129,7 @@ class ComputedForReport(Rule):
                     grid = make_grid(out.detach())  # !
                     if step % 1000 == 0:
                         save_image(grid, "out.png")
-            """
-        ),
+        """),
     )
 
     def candidates(self, file: SourceFile) -> list[ast.AST]:

@@ -4,9 +4,10 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import beside, quote
 from ptopt.rules.ops._calls import int_literal
-from ptopt.rules.shared.flow import reads
+from ptopt.rules.shared.flow import entries_of, reads
 from ptopt.source.bindings import is_self
 from ptopt.source.calls import called_name, last_name
 from ptopt.source.frequency import Often
@@ -33,9 +34,6 @@ class ComputedThenSliced(Rule):
     ## Why it is slow
     The rows that are thrown away cost as much as those that are kept. For the output layer of a language model over the
     last position this is a factor of the sequence length, in time and in memory.
-
-    ## When this is wrong
-    When the operation mixes the rows.
 
     ## Example
     ```python
@@ -82,8 +80,7 @@ class ComputedThenSliced(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             class Model(nn.Module):
                 def __init__(self):
                     self.rnn = nn.LSTM(8, 8)
@@ -93,25 +90,20 @@ class ComputedThenSliced(Rule):
                     out, _ = self.rnn(x)
                     out = self.fc(out)  # !
                     return out[:, -1, :]
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Decoder(nn.Module):
                 def __init__(self):
                     self.lm_head = nn.Linear(8, 50000)
 
                 def step(self, hidden):
                     return self.lm_head(hidden)[:, -1]  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Rates(nn.Module):
                 def forward(self, index):
                     return torch.exp(self.log_rates)[index]  # !
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
@@ -143,7 +135,7 @@ class ComputedThenSliced(Rule):
             f"{quote(file, node, 50)} computes every row, and only `{taken}` of the result is read. The operation works on each "
             f"row on its own: slice {quote(file, operand, 30)} first (`{file.source(operand)[:30].strip()}{taken}`).",
             0.45 if kind == "module" else 0.35,
-            (Evidence(slices[0].lineno, "what is read of it"),) if slices[0].lineno != node.lineno else (),
+            beside(node, slices[0], "what is read of it"),
             subject=node,
             facts={"module": kind == "module", "last": last, "reads": len(slices)},
         )
@@ -208,7 +200,7 @@ def _slices(call: ast.Call, file: SourceFile) -> list[ast.Subscript]:
 
 def _leaves_rows_out(subscript: ast.Subscript, kind: str) -> bool:
     """Does it take a part of the rows, rather than of the last dimension that the module makes?"""
-    entries = subscript.slice.elts if isinstance(subscript.slice, ast.Tuple) else [subscript.slice]
+    entries = entries_of(subscript)
     if any(
         isinstance(e, ast.Constant) and (e.value is Ellipsis or e.value is None or isinstance(e.value, str))
         for e in entries

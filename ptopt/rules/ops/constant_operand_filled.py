@@ -3,7 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.ops._calls import torch_op
 from ptopt.rules.shared.flow import value_of
 from ptopt.source.calls import called_name
@@ -34,16 +35,6 @@ class ConstantOperandFilled(Rule):
 
     ## When this is wrong
     When the tensors are small, or the version of torch is older than 1.12.
-
-    ## Example
-    ```python
-    x = torch.where(mask, x, torch.zeros_like(x))
-    ```
-
-    ## Use instead
-    ```python
-    x = torch.where(mask, x, 0)
-    ```
 
     ## Fix safety
     No fix is offered: a Python number may change the data type of an integer result.
@@ -78,27 +69,21 @@ class ConstantOperandFilled(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             class Masked(nn.Module):
                 def forward(self, x, mask):
                     return torch.where(mask, x, torch.zeros_like(x))  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Hinge(nn.Module):
                 def forward(self, x, margin):
                     return torch.max(x - margin, torch.zeros_like(x))  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def forward(self, x, t):
                 step = torch.ones(x.size(0), x.size(1), device=x.device) * t  # !
                 return self.embed(x, step)
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

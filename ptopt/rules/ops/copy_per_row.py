@@ -4,7 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, method_call, quote
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import method_call, quote
 from ptopt.rules.ops._calls import is_range, names_in
 from ptopt.rules.ops._iteration import Elements, elements_of
 from ptopt.rules.ops.item_per_element import is_batch, not_one_tensor
@@ -25,22 +26,6 @@ class CopyPerRow(Rule):
     Each copy waits for the device and moves a few bytes. One copy of the whole tensor before the loop waits once, and the
     rows of the copy cost nothing.
 
-    ## When this is wrong
-    When the tensor lies on the CPU, or most of its rows are not read.
-
-    ## Example
-    ```python
-    for i in range(len(names)):
-        save(names[i], scores[i].cpu().numpy())
-    ```
-
-    ## Use instead
-    ```python
-    scores = scores.cpu().numpy()
-    for i in range(len(names)):
-        save(names[i], scores[i])
-    ```
-
     ## Fix safety
     None: other uses of the rows in the loop change with it.
 
@@ -51,7 +36,6 @@ class CopyPerRow(Rule):
     id = "PTO442"
     name = "copy-per-row"
     family = "ops"
-    severity = Severity.MEDIUM
     most_stated = 0.45
     triggers = ("cpu(", "tolist(", "numpy(")
     nodes = (ast.Call,)
@@ -88,27 +72,24 @@ class CopyPerRow(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def save(scores: torch.Tensor, names):
                 for i in range(len(names)):
+                # ~ scores = scores.cpu().numpy()
+                # ~ for i in range(len(names)):
                     keep(names[i], scores[i].cpu().numpy())  # !
-            """
-        ),
-        Invalid(
-            """
+                    # ~ keep(names[i], scores[i])
+        """),
+        Invalid("""
             ids = logits.argmax(dim=-1)
             texts = [tokenizer.decode(row.tolist()) for row in ids]  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def boxes(outputs, names):
                 pred = outputs.sigmoid()
                 for name, row in zip(names, pred):
                     keep(name, row.detach().cpu())  # !
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
@@ -140,11 +121,12 @@ class CopyPerRow(Rule):
         ):
             return
         name = quote(file, found.source, 40)
+        copy = ".tolist()" if node.func.attr == "tolist" else ".cpu()"
         listed = "" if known else ", if it is one tensor (`torch.stack` it, if it is a list of equal ones)"
         yield Problem(
             node,
             f"{quote(file, node)} copies one row to the host, and waits for the device, in each iteration. Copy {name} once before "
-            f"the {'loop' if found.is_loop else 'comprehension'} (`{name.strip('`')}{_copy(node)}`), and take the rows of the copy{listed}.",
+            f"the {'loop' if found.is_loop else 'comprehension'} (`{name.strip('`')}{copy}`), and take the rows of the copy{listed}.",
             0.45 if known else 0.35,
             (Evidence(found.source.lineno, "the tensor that is copied row by row"),),
             cause=found.place,
@@ -174,9 +156,3 @@ def _column(row: ast.expr, file: SourceFile) -> Elements | None:
         for n in own_nodes(loop)
     )
     return Elements(loop, row.value, False) if names[0] in names_in(loop.target) and not stored else None
-
-
-def _copy(node: ast.Call) -> str:
-    """What makes the copy: `.cpu()`, or `.tolist()` as it stands."""
-    leaf = node.func.attr if isinstance(node.func, ast.Attribute) else ""
-    return ".tolist()" if leaf == "tolist" else ".cpu()"

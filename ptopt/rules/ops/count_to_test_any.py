@@ -4,8 +4,10 @@ import ast
 from collections.abc import Iterator
 from typing import ClassVar
 
-from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import is_call_of, quote
 from ptopt.rules.ops._calls import torch_op
+from ptopt.rules.shared.flow import assigned
 from ptopt.source.frequency import Often
 
 
@@ -19,21 +21,6 @@ class CountToTestAny(Rule):
     ## Why it is slow
     `nonzero` and `x[mask]` wait for the device to learn the size of their result, and write it. `mask.any()` answers with
     one value, and `mask.sum()` counts without a list. A sum that is compared with 0 adds up 64-bit integers for a yes.
-
-    ## When this is wrong
-    When the list is used as well.
-
-    ## Example
-    ```python
-    if len(torch.nonzero(mask)) > 0:
-        ...
-    ```
-
-    ## Use instead
-    ```python
-    if mask.any():
-        ...
-    ```
 
     ## Fix safety
     No fix: the surrounding comparison changes.
@@ -67,25 +54,20 @@ class CountToTestAny(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def some(mask: torch.Tensor):
                 return len(torch.nonzero(mask)) > 0  # !
-            """
-        ),
-        Invalid(
-            """
+                # ~ return mask.any()
+        """),
+        Invalid("""
             def count(x: torch.Tensor):
                 return (x > 0).nonzero().size(0)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def some(x: torch.Tensor, y):
                 if (x == y).sum() > 0:  # !
                     return x
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
@@ -148,13 +130,8 @@ def _is_mask(expr: ast.expr, file: SourceFile) -> bool:
     if isinstance(expr, ast.UnaryOp) and isinstance(expr.op, ast.Invert):
         return file.values.of(expr).kind == "tensor"
     if isinstance(expr, ast.Name):
-        binding = file.bindings.last_before(expr)
-        return (
-            binding is not None
-            and binding.kind == "assign"
-            and isinstance(binding.value, ast.Compare)
-            and _is_mask(binding.value, file)
-        )
+        value = assigned(expr, file)
+        return isinstance(value, ast.Compare) and _is_mask(value, file)
     op = torch_op(
         expr,
         file,
@@ -181,7 +158,7 @@ def _array(expr: ast.expr, file: SourceFile) -> bool:
 def _size_of(call: ast.Call, file: SourceFile) -> ast.expr | None:
     """`len(call)`, `call.numel()`, `call.size(0)`, `call.shape[0]`, or None."""
     parent = file.index.parent(call)
-    if isinstance(parent, ast.Call) and isinstance(parent.func, ast.Name) and parent.func.id == "len":
+    if is_call_of(parent, "len"):
         return parent
     if not isinstance(parent, ast.Attribute):
         return None

@@ -3,9 +3,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, Span, quote
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, Span
+from ptopt.rules.code import quote
 from ptopt.rules.ops._calls import int_literal, is_range, names_in
-from ptopt.rules.shared.flow import runs_network
+from ptopt.rules.shared.flow import entries_of, runs_network
 from ptopt.source.calls import called_name, last_name
 from ptopt.source.file import remembered
 from ptopt.source.index import own_nodes
@@ -24,9 +25,6 @@ class CountedOneByOne(Rule):
     Each addition to one element of a tensor takes some microseconds in Python, and on a GPU a kernel of its own. `bincount`,
     `index_add_` and `np.add.at` add all of them at once; `scatter_add_` where each row has indices of its own, and `index_put_` with
     `accumulate=True` where several indices are computed.
-
-    ## When this is wrong
-    When the loop runs a few times.
 
     ## Example
     ```python
@@ -89,26 +87,21 @@ class CountedOneByOne(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def confusion(labels, preds, n):
                 matrix = torch.zeros(n, n)
                 for t, p in zip(labels.view(-1), preds.view(-1)):
                     matrix[t.long(), p.long()] += 1  # !
                 return matrix
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def frequencies(samples):
                 counts = np.zeros(10)
                 for _, label in samples:
                     counts[label] += 1  # !
                 return torch.tensor(counts)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Accuracy:
                 def __init__(self, n):
                     self.total = torch.zeros(n)
@@ -116,8 +109,7 @@ class CountedOneByOne(Rule):
                 def update(self, labels):
                     for i in range(labels.size(0)):
                         self.total[labels[i]] += 1  # !
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
@@ -130,7 +122,7 @@ class CountedOneByOne(Rule):
         base: ast.expr = target
         entries: list[ast.expr] = []
         while isinstance(base, ast.Subscript):
-            entries[:0] = base.slice.elts if isinstance(base.slice, ast.Tuple) else [base.slice]
+            entries[:0] = entries_of(base)
             base = base.value
         bound = _follows(loop)
         if any(isinstance(e, (ast.Slice, ast.Constant)) for e in entries) or not any(
@@ -213,7 +205,7 @@ def _is_one_number(value: ast.expr, file: SourceFile) -> bool:
     if isinstance(value, ast.Constant) or file.values.of(value).kind in ("scalar", "number"):
         return True
     if isinstance(value, ast.Subscript):
-        entries = value.slice.elts if isinstance(value.slice, ast.Tuple) else [value.slice]
+        entries = entries_of(value)
         return all(_counts(entry, value, file) for entry in entries)
     return isinstance(value, ast.Call) and called_name(value) in ("item", "float", "int")
 

@@ -4,7 +4,9 @@ import ast
 from collections.abc import Iterator
 from typing import ClassVar
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, is_literal, keyword_of, quote
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import beside, is_literal, keyword_of, quote
+from ptopt.rules.shared.flow import entries_of
 from ptopt.source.calls import called_name
 
 _PARTS = {"svd": 3, "eigh": 2, "eig": 2, "symeig": 2}
@@ -21,19 +23,6 @@ class DecompositionInFull(Rule):
     ## Why it is slow
     The values alone cost a fraction of the vectors. The full matrices of a tall input have as many columns as it has rows. A product
     of which only the diagonal is read computes n times too much.
-
-    ## When this is wrong
-    When the matrices are tiny.
-
-    ## Example
-    ```python
-    _, s, _ = torch.linalg.svd(weight)
-    ```
-
-    ## Use instead
-    ```python
-    s = torch.linalg.svdvals(weight)
-    ```
 
     ## Fix safety
     No fix is offered: signs and order of the vectors may matter.
@@ -67,26 +56,20 @@ class DecompositionInFull(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def spectrum(weight):
                 _, s, _ = torch.linalg.svd(weight)  # !
                 return s
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def low_rank(weight, r):
                 u, s, v = torch.linalg.svd(weight)  # !
                 return u[:, :r] * s[:r] @ v[:r]
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def agreement(x: torch.Tensor, y: torch.Tensor):
                 return torch.diag(x @ y.T)  # !
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
@@ -154,7 +137,7 @@ def _is_cut(load: ast.AST, file: SourceFile) -> bool:
     parent = file.index.parent(load)
     if not isinstance(parent, ast.Subscript) or parent.value is not load:
         return False
-    entries = parent.slice.elts if isinstance(parent.slice, ast.Tuple) else [parent.slice]
+    entries = entries_of(parent)
     return any(isinstance(e, ast.Slice) and e.upper is not None and e.lower is None for e in entries)
 
 
@@ -187,7 +170,7 @@ def _diagonal(node: ast.Call, name: str, qualified: str, file: SourceFile) -> It
         f"meet ({quote(file, left, 20)} and the transpose of {quote(file, right, 20)}) computes just those"
         f"{', and its sum is the trace' if name == 'trace' else ''}.",
         0.45,
-        (Evidence(product.lineno, "the product"),) if product.lineno != node.lineno else (),
+        beside(node, product, "the product"),
         subject=product,
         facts={"diagonal": True},
     )

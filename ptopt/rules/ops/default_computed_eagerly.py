@@ -3,17 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import (
-    TEXTBOOK,
-    Fix,
-    Invalid,
-    Problem,
-    Rule,
-    Safety,
-    SourceFile,
-    quote,
-    replace_node,
-)
+from ptopt.rules.base import TEXTBOOK, Fix, Invalid, Problem, Rule, Safety, SourceFile
+from ptopt.rules.code import quote, replace_node
 from ptopt.rules.ops._pure import cost
 from ptopt.rules.ops._wasted import works_in
 from ptopt.source.calls import called_name
@@ -34,19 +25,6 @@ class DefaultComputedEagerly(Rule):
     ## Why it is slow
     Python computes the arguments before the call. Where the value is there, the default is computed and thrown away, and where it
     is a number that is read from the device, Python waits for the GPU.
-
-    ## When this is wrong
-    When the value is hardly ever there.
-
-    ## Example
-    ```python
-    total = batch.get("total", int(counts.sum()))
-    ```
-
-    ## Use instead
-    ```python
-    total = batch["total"] if "total" in batch else int(counts.sum())
-    ```
 
     ## Fix safety
     Unsafe: the receiver must be a dictionary, or what is computed must not have an effect that is wanted in any case.
@@ -80,48 +58,27 @@ class DefaultComputedEagerly(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             class Model(nn.Module):
                 def forward(self, batch, counts: torch.Tensor):
                     total = batch.get("total", int(counts.sum()))  # !
+                    # + total = batch["total"] if "total" in batch else int(counts.sum())
                     return self.layer(counts, total)
-            """,
-            fixed="""
-            class Model(nn.Module):
-                def forward(self, batch, counts: torch.Tensor):
-                    total = batch["total"] if "total" in batch else int(counts.sum())
-                    return self.layer(counts, total)
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Loss(nn.Module):
                 def forward(self, latent, image=None):
                     image = default(image, self.decoder(latent))  # !
+                    # + image = image if image is not None else self.decoder(latent)
                     return self.lpips(image)
-            """,
-            fixed="""
-            class Loss(nn.Module):
-                def forward(self, latent, image=None):
-                    image = image if image is not None else self.decoder(latent)
-                    return self.lpips(image)
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Attention(nn.Module):
                 def forward(self, x, options):
                     scale = getattr(options, "scale", torch.matmul(x, x).softmax(-1))  # !
+                    # + scale = options.scale if hasattr(options, "scale") else torch.matmul(x, x).softmax(-1)
                     return x * scale
-            """,
-            fixed="""
-            class Attention(nn.Module):
-                def forward(self, x, options):
-                    scale = options.scale if hasattr(options, "scale") else torch.matmul(x, x).softmax(-1)
-                    return x * scale
-            """,
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

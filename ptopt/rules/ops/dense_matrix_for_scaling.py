@@ -3,7 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import beside, quote
 from ptopt.rules.ops._calls import Op, torch_op
 from ptopt.source.frequency import Often
 
@@ -22,18 +23,6 @@ class DenseMatrixForScaling(Rule):
 
     ## When this is wrong
     When the matrix is tiny, or the product is wanted in one kernel with others.
-
-    ## Example
-    ```python
-    out = torch.diag(scale) @ x
-    total = torch.matmul(adjacency, torch.ones(n, 1))
-    ```
-
-    ## Use instead
-    ```python
-    out = scale[:, None] * x
-    total = adjacency.sum(dim=1, keepdim=True)
-    ```
 
     ## Fix safety
     No fix: rounding differs where an order of summation changes.
@@ -68,25 +57,21 @@ class DenseMatrixForScaling(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def scale(v, x):
                 return torch.diag(v) @ x  # !
-            """
-        ),
-        Invalid(
-            """
+                # ~ return v[:, None] * x
+        """),
+        Invalid("""
             def degrees(adjacency, n):
                 return torch.matmul(adjacency, torch.ones(n, 1))  # !
-            """
-        ),
-        Invalid(
-            """
+                # ~ return adjacency.sum(dim=1, keepdim=True)
+        """),
+        Invalid("""
             def precondition(u, s, v):
                 s_matrix = torch.diag_embed(s)
                 return torch.bmm(torch.bmm(u, s_matrix), v)  # !
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
@@ -114,9 +99,7 @@ class DenseMatrixForScaling(Rule):
                 f"{quote(file, node)} multiplies by a full matrix made by `{made.name}`, most of which is zeros or ones. "
                 + _instead(made, place, other, file),
                 0.45,
-                (Evidence(made.call.lineno, "makes the matrix"),)
-                if made.call.lineno != getattr(node, "lineno", 0)
-                else (),
+                beside(node, made.call, "makes the matrix"),
                 subject=sides[1 - place],
                 facts={"diagonal": made.name.startswith("diag"), "ones": made.name.startswith("ones")},
             )

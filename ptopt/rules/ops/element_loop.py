@@ -4,17 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import (
-    Benchmark,
-    Evidence,
-    Invalid,
-    Problem,
-    Rule,
-    Severity,
-    SourceFile,
-    Span,
-    method_call,
-)
+from ptopt.rules.base import Benchmark, Evidence, Invalid, Problem, Rule, SourceFile, Span
+from ptopt.rules.code import method_call
 from ptopt.rules.ops._calls import FEW, int_literal, is_range, names_in
 from ptopt.rules.ops._formula import Formula
 from ptopt.source.file import remembered
@@ -38,9 +29,6 @@ class ElementLoop(Rule):
     Each iteration indexes, computes and stores with a kernel (and a Python call) for a few bytes of data. The same
     work on the whole tensor is one kernel, hundreds to thousands of times faster.
 
-    ## When this is wrong
-    When the tensor has few rows, or the whole result does not fit into memory at once.
-
     ## Example
     ```python
     for i in range(n):
@@ -63,7 +51,6 @@ class ElementLoop(Rule):
     id = "PTO402"
     name = "element-loop"
     family = "ops"
-    severity = Severity.MEDIUM
     libraries = (*Rule.libraries, "numpy")
     triggers = ("for ",)
     nodes = (ast.For,)
@@ -158,76 +145,60 @@ class ElementLoop(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             mask = torch.full((seq_len, seq_len), float("-inf"), device=device)
             for i in range(seq_len):  # !
                 frame = i // size
                 mask[i, : (frame + 1) * size] = 0
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def squash(x: torch.Tensor):
                 out = torch.zeros_like(x)
                 for i in range(len(x)):  # !
                     out[i] = torch.sigmoid(x[i]) * 2 - 1
                 return out
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def normalise(x):
                 out = torch.zeros_like(x)
                 for i in range(x.size(0)):  # !
                     out[i] = x[i] / x[i].norm()
                 return out
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def squash(x: torch.Tensor):
                 parts = []
                 for i in range(len(x)):  # !
                     parts.append(torch.sigmoid(x[i]) * 2)
                 return torch.stack(parts)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def answers(logits: Float[torch.Tensor, "batch d_vocab"], tokens):
                 out = torch.zeros(logits.shape[0], device=logits.device)
                 for i in range(logits.shape[0]):  # !
                     out[i] = logits[i, tokens[i]]
                 return out
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def answers(logits: Float[torch.Tensor, "batch pos d_vocab"], last, tokens):
                 parts = []
                 for i in range(len(tokens)):  # !
                     parts.append(logits[i, last[i], tokens[i]])
                 return torch.stack(parts)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def answers(logits, tokens):
                 out = torch.zeros(logits.shape[0], device=logits.device)
                 for i in range(logits.shape[0]):  # !
                     out[i] = logits[i, -1, tokens[i]]
                 return out
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             bias = torch.zeros(n, n)
             for i in range(n):  # !
                 for j in range(n):
                     bias[i, j] = abs(i - j) / n
-            """
-        ),
+        """),
     )
     BENCHMARK = Benchmark(
         setup="import torch\nx = torch.randn(3000)",

@@ -4,10 +4,12 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, Span, quote
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, Span
+from ptopt.rules.code import quote
 from ptopt.rules.ops._calls import int_literal, names_in
 from ptopt.rules.ops._slices import has_shape
 from ptopt.rules.ops.row_loop import RowLoop
+from ptopt.rules.shared.flow import entries_of
 from ptopt.source.calls import last_name
 from ptopt.source.index import own_nodes
 
@@ -25,9 +27,6 @@ class ElementTestLoop(Rule):
     ## Why it is slow
     Every access makes an object for one number, and every test of a tensor on a GPU waits for it. A comparison of the whole
     tensor is one kernel, or one pass in C.
-
-    ## When this is wrong
-    When there are few elements, or each step depends on what the one before has found.
 
     ## Example
     ```python
@@ -56,7 +55,6 @@ class ElementTestLoop(Rule):
     id = "PTO441"
     name = "element-test-loop"
     family = "ops"
-    severity = Severity.MEDIUM
     most_stated = 0.45
     libraries = (*Rule.libraries, "numpy")
     triggers = ("for ", "while ")
@@ -81,8 +79,7 @@ class ElementTestLoop(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def ends(values: torch.Tensor, mask: torch.Tensor):
                 last = []
                 for i in range(mask.size(0)):  # !
@@ -91,25 +88,20 @@ class ElementTestLoop(Rule):
                             last.append(values[i][t])
                             break
                 return torch.stack(last)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             labels = np.fromfile(path, dtype=np.int64)
             for i in range(labels.shape[0]):  # !
                 if labels[i] in valid:
                     labels[i] = valid.index(labels[i])
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             logits = head(x).softmax(dim=-1)
             for i in range(len(logits)):  # !
                 for j in range(logits.shape[1]):
                     if logits[i, j] < 0:
                         logits[i, j] = 0
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
@@ -200,7 +192,7 @@ def _tests_in(loop: ast.For | ast.While, file: SourceFile) -> list[tuple[ast.exp
         for part in _compared(node.test):
             element, used = part, False
             while isinstance(element, ast.Subscript):
-                entries = element.slice.elts if isinstance(element.slice, ast.Tuple) else [element.slice]
+                entries = entries_of(element)
                 if any(isinstance(e, (ast.Slice, ast.List)) for e in entries):
                     break
                 used = used or bool(names_in(element.slice) & indices)

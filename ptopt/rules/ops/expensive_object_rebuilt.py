@@ -4,7 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.ops._pure import is_conditional, reads
 from ptopt.rules.shared.places import BENCHMARK_PATH
 from ptopt.rules.shared.repeats import repeat_of, stays_same
@@ -38,21 +39,6 @@ class ExpensiveObjectRebuilt(Rule):
     Reading weights takes seconds, a resampling kernel or a mel filter bank milliseconds of the host on each call. The device
     waits meanwhile.
 
-    ## When this is wrong
-    When the call is cached behind its name.
-
-    ## Example
-    ```python
-    def forward(self, wav):
-        mel = torchaudio.transforms.MelSpectrogram(16000)(wav)
-    ```
-
-    ## Use instead
-    ```python
-    def __init__(self):
-        self.mel = torchaudio.transforms.MelSpectrogram(16000)
-    ```
-
     ## Fix safety
     No fix is offered: the object needs a place to live.
 
@@ -84,33 +70,27 @@ class ExpensiveObjectRebuilt(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             import torchaudio
 
             class Features(nn.Module):
                 def forward(self, wav):
                     return torchaudio.transforms.MelSpectrogram(16000)(wav)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Texts(Dataset):
                 def __getitem__(self, index):
                     tokenizer = AutoTokenizer.from_pretrained("bert-base-uncased")  # !
                     return tokenizer(self.texts[index], return_tensors="pt")
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Attend(nn.Module):
                 def forward(self, q, k, v):
                     properties = torch.cuda.get_device_properties(q.device)  # !
                     if properties.major == 8:
                         return fast(q, k, v)
                     return slow(q, k, v)
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -4,8 +4,10 @@ import ast
 import itertools
 from collections.abc import Iterator
 
-from ptopt.rules.base import Edit, Fix, Invalid, Problem, Rule, Safety, SourceFile, quote
+from ptopt.rules.base import Edit, Fix, Invalid, Problem, Rule, Safety, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.ops._calls import int_literal
+from ptopt.rules.shared.flow import entries_of
 from ptopt.source.frequency import Often
 
 
@@ -21,18 +23,6 @@ class IndexByPythonList(Rule):
 
     ## When this is wrong
     When the tensor lies on the CPU and is small, or a copy is wanted.
-
-    ## Example
-    ```python
-    mean = means[..., [self.index]]
-    xy = boxes[:, [0, 1]]
-    ```
-
-    ## Use instead
-    ```python
-    mean = means[..., self.index : self.index + 1]
-    xy = boxes[:, 0:2]
-    ```
 
     ## Fix safety
     Unsafe: a slice is a view, so that later changes in place show in both.
@@ -64,45 +54,30 @@ class IndexByPythonList(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             class Head(nn.Module):
                 def forward(self, boxes: torch.Tensor):
                     return boxes[:, [0, 1]]  # !
-            """,
-            """
-            class Head(nn.Module):
-                def forward(self, boxes: torch.Tensor):
-                    return boxes[:, 0:2]
-            """,
-        ),
-        Invalid(
-            """
+                    # + return boxes[:, 0:2]
+        """),
+        Invalid("""
             class Head(nn.Module):
                 def forward(self, means: torch.Tensor):
                     return means[..., [self.index]].log()  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Head(nn.Module):
                 def forward(self, boxes: torch.Tensor):
                     boxes[..., [0, 2]] *= self.width  # !
+                    # + boxes[..., 0:3:2] *= self.width
                     return boxes
-            """,
-            """
-            class Head(nn.Module):
-                def forward(self, boxes: torch.Tensor):
-                    boxes[..., 0:3:2] *= self.width
-                    return boxes
-            """,
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         if not isinstance(node, ast.Subscript) or not isinstance(node.slice, (ast.Tuple, ast.List)):
             return
-        parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        parts = entries_of(node)
         lists = [p for p in parts if isinstance(p, ast.List) and p.elts]
         if len(lists) != 1 or not all(p is lists[0] or _plain(p) for p in parts):
             return

@@ -4,7 +4,8 @@ import ast
 from bisect import bisect_right
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, has_unpacking, quote
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import beside, has_unpacking, quote
 from ptopt.rules.ops._calls import FEW, names_in
 from ptopt.rules.ops._pure import (
     TABLES,
@@ -106,16 +107,13 @@ class InvariantComputeInLoop(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def mix(self, x, gate, steps):
                 for t in range(steps):
                     x = x * torch.softmax(gate, dim=-1) + t  # !
                 return x
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Gate(nn.Module):
                 def __init__(self):
                     super().__init__()
@@ -124,16 +122,13 @@ class InvariantComputeInLoop(Rule):
 
                 def forward(self, nodes, h):
                     return {k: v + self.lin(h)[k] for k, v in nodes.items()}  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def generate(model, tokenizer, prompt, images):
                 for image in images:
                     ids = tokenizer(prompt, return_tensors="pt")  # !
                     yield model(image, ids)
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
@@ -167,7 +162,7 @@ class InvariantComputeInLoop(Rule):
             f"{quote(file, node)} gives the same result in each iteration of the {over} at line {place.lineno}: nothing "
             f"that it reads changes there. {_remedy(node, place, over, file)}",
             0.3 if few or cost(node, file) == 1 else 0.45,
-            (Evidence(place.lineno, f"the {over}"),) if place.lineno != node.lineno else (),
+            beside(node, place, f"the {over}"),
             cause=place,
             subject=node,
             facts={

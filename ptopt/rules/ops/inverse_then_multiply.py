@@ -5,7 +5,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
-from ptopt.rules.base import Benchmark, Edit, Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile, quote
+from ptopt.rules.base import Benchmark, Edit, Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.ops._calls import Op, torch_op
 
 # Matrices of 2 to 4 rows: inverting them costs no more than solving.
@@ -29,16 +30,6 @@ class InverseThenMultiply(Rule):
 
     ## When this is wrong
     When the inverse is used again, or the matrices are 4 x 4 or smaller.
-
-    ## Example
-    ```python
-    w = torch.linalg.inv(gram) @ rhs
-    ```
-
-    ## Use instead
-    ```python
-    w = torch.linalg.solve(gram, rhs)
-    ```
 
     ## Fix safety
     Unsafe: rounding differs, and a right-hand side that is a batch of vectors must get a last dimension.
@@ -86,30 +77,18 @@ class InverseThenMultiply(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             w = torch.linalg.inv(gram) @ rhs  # !
-            """,
-            """
-            w = torch.linalg.solve(gram, rhs)
-            """,
-        ),
-        Invalid(
-            """
+            # + w = torch.linalg.solve(gram, rhs)
+        """),
+        Invalid("""
             w = torch.matmul(torch.inverse(x.T @ x), x.T @ y)  # !
-            """,
-            """
-            w = torch.linalg.solve(x.T @ x, x.T @ y)
-            """,
-        ),
-        Invalid(
-            """
+            # + w = torch.linalg.solve(x.T @ x, x.T @ y)
+        """),
+        Invalid("""
             w = gram.inverse() @ rhs  # !
-            """,
-            """
-            w = torch.linalg.solve(gram, rhs)
-            """,
-        ),
+            # + w = torch.linalg.solve(gram, rhs)
+        """),
     )
     BENCHMARK = Benchmark(
         setup="import torch\na = torch.randn(256, 256) + 32 * torch.eye(256)\nb = torch.randn(256, 8)",

@@ -4,20 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import (
-    Benchmark,
-    Edit,
-    Evidence,
-    Fix,
-    Invalid,
-    Problem,
-    Rule,
-    Safety,
-    Severity,
-    SourceFile,
-    method_call,
-    quote,
-)
+from ptopt.rules.base import Benchmark, Edit, Evidence, Fix, Invalid, Problem, Rule, Safety, SourceFile
+from ptopt.rules.code import beside, method_call, quote
 from ptopt.rules.ops._calls import runs_once, torch_op
 from ptopt.rules.ops._iteration import Elements, elements_of, in_body
 from ptopt.rules.ops.row_loop import RowLoop
@@ -52,19 +40,6 @@ class ItemPerElement(Rule):
     Each element becomes a tensor object of its own before it becomes a number, and on a GPU each `.item()` waits for
     the device and copies a few bytes. `v.tolist()` makes one copy for all of them.
 
-    ## When this is wrong
-    When what is looped over is a short list of separate tensors.
-
-    ## Example
-    ```python
-    ids = [t.item() for t in token_ids]
-    ```
-
-    ## Use instead
-    ```python
-    ids = token_ids.tolist()
-    ```
-
     ## Fix safety
     Safe where the file shows that a tensor is iterated (`.flatten()` is added unless it is known to be
     one-dimensional, so that elements of shape `(1,)` give the same numbers); unsafe otherwise.
@@ -76,7 +51,6 @@ class ItemPerElement(Rule):
     id = "PTO403"
     name = "item-per-element"
     family = "ops"
-    severity = Severity.MEDIUM
     triggers = (".item()", "int(", "float(")
     nodes = (ast.Call,)
     calls = frozenset({"item", "int", "float"})
@@ -142,65 +116,40 @@ class ItemPerElement(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def ids_of(token_ids: torch.Tensor):
                 return [t.item() for t in token_ids]  # !
-            """,
-            """
-            def ids_of(token_ids: torch.Tensor):
-                return token_ids.flatten().tolist()
-            """,
-        ),
-        Invalid(
-            """
+                # + return token_ids.flatten().tolist()
+        """),
+        Invalid("""
             order = torch.randperm(n)
             names = [self.names[i.item()] for i in order]  # !
-            """,
-            """
-            order = torch.randperm(n)
-            names = [self.names[i] for i in order.tolist()]
-            """,
-        ),
-        Invalid(
-            """
+            # + names = [self.names[i] for i in order.tolist()]
+        """),
+        Invalid("""
             def keep(ids, protected):
                 return torch.tensor([x.item() in protected for x in ids])  # !
-            """,
-            """
-            def keep(ids, protected):
-                return torch.tensor([x in protected for x in ids.tolist()])
-            """,
-        ),
-        Invalid(
-            """
+                # + return torch.tensor([x in protected for x in ids.tolist()])
+        """),
+        Invalid("""
             preds = logits.argmax(dim=-1)
             for p in preds:
+            # +
                 names.append(labels[p.item()])  # !
-            """,
-            """
-            preds = logits.argmax(dim=-1)
-            for p in preds.flatten().tolist():
-                names.append(labels[p])
-            """,
-        ),
-        Invalid(
-            """
+            # + for p in preds.flatten().tolist():
+            # +     names.append(labels[p])
+        """),
+        Invalid("""
             scores = torch.softmax(logits, dim=0)
             out = [scores[i].item() for i in range(len(names))]  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             names = [classes[int(p)] for p in logits.argmax(dim=-1)]  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             rows = logits.argmax(dim=-1)
             ids = [[t.item() for t, m in zip(row, mask) if m] for row, mask in zip(rows, masks)]  # !
-            """
-        ),
+        """),
     )
     BENCHMARK = Benchmark(
         setup="import torch\nv = torch.arange(20000)",
@@ -290,7 +239,7 @@ def _of_mapping(node: ast.Call, element: ast.expr, file: SourceFile) -> Iterator
                 f"{quote(file, node)} reads one entry of `{name}` at a time, and on a GPU waits for the device for each. Where all entries are numbers on one device, read "
                 f"them together: `torch.stack(list({name}.values())).tolist()`.",
                 0.35,
-                (Evidence(iterable.lineno, "the dictionary"),) if iterable.lineno != node.lineno else (),
+                beside(node, iterable, "the dictionary"),
                 cause=ancestor,
                 subject=element,
                 facts={"mapping": 1, "loop": isinstance(ancestor, ast.For)},

@@ -4,21 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import (
-    Benchmark,
-    Evidence,
-    Fix,
-    Invalid,
-    Problem,
-    Rule,
-    Safety,
-    Severity,
-    SourceFile,
-    add_keyword,
-    has_unpacking,
-    keyword_of,
-    quote,
-)
+from ptopt.rules.base import Benchmark, Evidence, Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile
+from ptopt.rules.code import add_keyword, has_unpacking, keyword_of, quote
 from ptopt.rules.ops._bias_initialisers import bias_initialiser, may_fail_elsewhere
 from ptopt.source.bindings import is_self
 from ptopt.source.calls import called_name
@@ -56,16 +43,6 @@ class LinearBiasBeforeBatchnorm(Rule):
     ## When this is wrong
     When existing checkpoints hold the bias (where the repository loads weights into the class, nothing is said), or the batch
     norm is switched off by replacing it.
-
-    ## Example
-    ```python
-    block = nn.Sequential(nn.Conv2d(64, 64, 3), nn.BatchNorm2d(64), nn.ReLU())
-    ```
-
-    ## Use instead
-    ```python
-    block = nn.Sequential(nn.Conv2d(64, 64, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU())
-    ```
 
     ## Fix safety
     Unsafe: checkpoints saved before hold a key for the bias, and no longer load strictly. None is offered where code that
@@ -116,18 +93,12 @@ class LinearBiasBeforeBatchnorm(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             optimizer = torch.optim.SGD(net.parameters(), 0.1)
             block = nn.Sequential(nn.Conv2d(64, 64, 3), nn.BatchNorm2d(64), nn.ReLU())  # !
-            """,
-            """
-            optimizer = torch.optim.SGD(net.parameters(), 0.1)
-            block = nn.Sequential(nn.Conv2d(64, 64, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU())
-            """,
-        ),
-        Invalid(
-            """
+            # + block = nn.Sequential(nn.Conv2d(64, 64, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU())
+        """),
+        Invalid("""
             class Net(nn.Module):
                 def __init__(self):
                     self.block = nn.Sequential(nn.Conv2d(64, 64, 3), nn.BatchNorm2d(64), nn.ReLU())  # !
@@ -136,10 +107,8 @@ class LinearBiasBeforeBatchnorm(Rule):
                             nn.init.zeros_(m.bias)
 
             optimizer = torch.optim.SGD(Net().parameters(), 0.1)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def init(m):
                 if isinstance(m, nn.Linear) and m.bias is not None:
                     m.bias.data.zero_()
@@ -148,68 +117,33 @@ class LinearBiasBeforeBatchnorm(Rule):
 
             optimizer = torch.optim.SGD(net.parameters(), 0.1)
             block = nn.Sequential(nn.Linear(64, 64), nn.BatchNorm1d(64), nn.ReLU())  # !
-            """,
-            """
-            def init(m):
-                if isinstance(m, nn.Linear) and m.bias is not None:
-                    m.bias.data.zero_()
-                elif isinstance(m, nn.BatchNorm1d):
-                    nn.init.zeros_(m.bias)
-
-            optimizer = torch.optim.SGD(net.parameters(), 0.1)
-            block = nn.Sequential(nn.Linear(64, 64, bias=False), nn.BatchNorm1d(64), nn.ReLU())
-            """,
-        ),
-        Invalid(
-            """
+            # + block = nn.Sequential(nn.Linear(64, 64, bias=False), nn.BatchNorm1d(64), nn.ReLU())
+        """),
+        Invalid("""
             optimizer = torch.optim.SGD(net.parameters(), 0.1)
             layers = [
                 nn.Linear(8, 16),  # !
+                # + nn.Linear(8, 16, bias=False),
                 nn.BatchNorm1d(16),
                 nn.ReLU(),
             ]
             net = nn.Sequential(*layers)
-            """,
-            """
-            optimizer = torch.optim.SGD(net.parameters(), 0.1)
-            layers = [
-                nn.Linear(8, 16, bias=False),
-                nn.BatchNorm1d(16),
-                nn.ReLU(),
-            ]
-            net = nn.Sequential(*layers)
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             optimizer = torch.optim.SGD(net.parameters(), 0.1)
             for width, norm in blocks:
                 layers.append(nn.Linear(width, width))  # !
+                # + layers.append(nn.Linear(width, width, bias=False))
                 layers.append(nn.BatchNorm1d(width))
-            """,
-            """
-            optimizer = torch.optim.SGD(net.parameters(), 0.1)
-            for width, norm in blocks:
-                layers.append(nn.Linear(width, width, bias=False))
-                layers.append(nn.BatchNorm1d(width))
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             optimizer = torch.optim.SGD(net.parameters(), 0.1)
             for width, batch_norm in blocks:
                 layers.append(nn.Linear(width, width))  # !
+                # + layers.append(nn.Linear(width, width, bias=not batch_norm))
                 if batch_norm:
                     layers.append(batch_norm)
-            """,
-            """
-            optimizer = torch.optim.SGD(net.parameters(), 0.1)
-            for width, batch_norm in blocks:
-                layers.append(nn.Linear(width, width, bias=not batch_norm))
-                if batch_norm:
-                    layers.append(batch_norm)
-            """,
-        ),
+        """),
     )
     BENCHMARK = Benchmark(
         setup=(

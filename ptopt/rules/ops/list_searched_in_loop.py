@@ -4,7 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import beside, quote
 from ptopt.rules.ops._calls import FEW
 from ptopt.rules.shared.flow import runs_network
 from ptopt.rules.shared.repeats import Repeat, repeat_of, words_for
@@ -33,17 +34,6 @@ class ListSearchedInLoop(Rule):
 
     ## When this is wrong
     When the list holds a few elements, or elements that cannot be hashed.
-
-    ## Example
-    ```python
-    train = [s for s in samples if s.id not in held_out_ids]
-    ```
-
-    ## Use instead
-    ```python
-    held_out = set(held_out_ids)
-    train = [s for s in samples if s.id not in held_out]
-    ```
 
     ## Fix safety
     No fix is offered: other reads of the list may need its order.
@@ -85,31 +75,26 @@ class ListSearchedInLoop(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def split(samples, path):
                 held_out = [line.strip() for line in open(path)]
+                # ~ held_out = {line.strip() for line in open(path)}
                 return [s for s in samples if s.id not in held_out]  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def unique(tokens):
                 seen = []
                 for token in tokens:
                     if token not in seen:  # !
                         seen.append(token)
                 return seen
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Labels(Dataset):
                 def __init__(self, folder):
                     self.names = sorted(os.listdir(folder))
                     self.targets = [self.names.index(n) for n in file_names(folder)]  # !
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
@@ -141,7 +126,7 @@ class ListSearchedInLoop(Rule):
             f"{quote(file, node, 50)} compares the elements of the list {name} one by one in each iteration of the {over} at "
             f"line {place.lineno}. {instead}, which answers without a search.",
             0.3 if few else 0.35,
-            (Evidence(origin.lineno, "the list"),) if origin.lineno != node.lineno else (),  # type: ignore[attr-defined]
+            beside(node, origin, "the list"),
             cause=place,
             subject=searched,
             facts={

@@ -3,7 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Benchmark, Edit, Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile, quote
+from ptopt.rules.base import Benchmark, Edit, Fix, Invalid, Problem, Rule, Safety, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.ops._calls import Op, names_in, torch_op
 
 
@@ -18,19 +19,10 @@ class LogOfSoftmax(Rule):
     Two kernels read and write the whole tensor, and both outputs are kept for the backward pass. `log_softmax` is
     one kernel that keeps one output. It also stays finite where a probability underflows to zero.
 
+    `F.cross_entropy(logits, target)` is `F.nll_loss` of it in one call.
+
     ## When this is wrong
     When the softmax is computed in a wider type than the logarithm on purpose.
-
-    ## Example
-    ```python
-    loss = F.nll_loss(torch.log(F.softmax(logits, dim=1)), target)
-    ```
-
-    ## Use instead
-    ```python
-    loss = F.nll_loss(F.log_softmax(logits, dim=1), target)
-    ```
-    (`F.cross_entropy(logits, target)` does both in one call.)
 
     ## Fix safety
     Safe for the direct nesting: equal up to rounding, and finite where the logarithm of an underflow was `-inf`.
@@ -43,7 +35,6 @@ class LogOfSoftmax(Rule):
     id = "PTO407"
     name = "log-of-softmax"
     family = "ops"
-    severity = Severity.MEDIUM
     triggers = ("softmax",)
     requires = ("log(",)
     nodes = (ast.Call,)
@@ -53,6 +44,9 @@ class LogOfSoftmax(Rule):
     VALID = (
         """
         log_probs = F.log_softmax(logits, dim=-1)
+        """,
+        """
+        loss = F.cross_entropy(logits, target)
         """,
         """
         entropy = torch.log(torch.sum(F.softmax(logits, dim=1), dim=0))
@@ -67,37 +61,23 @@ class LogOfSoftmax(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             loss = F.nll_loss(torch.log(F.softmax(logits, dim=1)), target)  # !
-            """,
-            """
-            loss = F.nll_loss(F.log_softmax(logits, dim=1), target)
-            """,
-        ),
-        Invalid(
-            """
+            # + loss = F.nll_loss(F.log_softmax(logits, dim=1), target)
+        """),
+        Invalid("""
             log_probs = scores.softmax(-1).log()  # !
-            """,
-            """
-            log_probs = scores.log_softmax(-1)
-            """,
-        ),
-        Invalid(
-            """
+            # + log_probs = scores.log_softmax(-1)
+        """),
+        Invalid("""
             log_probs = torch.log(torch.softmax(logits, dim=-1) + 1e-8)  # !
-            """,
-            """
-            log_probs = torch.log_softmax(logits, dim=-1)
-            """,
-        ),
-        Invalid(
-            """
+            # + log_probs = torch.log_softmax(logits, dim=-1)
+        """),
+        Invalid("""
             def entropy(logits):
                 probs = F.softmax(logits, dim=-1)
                 return -(probs * torch.log(probs)).sum(-1)  # !
-            """
-        ),
+        """),
     )
     BENCHMARK = Benchmark(
         setup="import torch\nimport torch.nn.functional as F\nx = torch.randn(256, 4096)",

@@ -3,18 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import (
-    Edit,
-    Fix,
-    Invalid,
-    Problem,
-    Rule,
-    Safety,
-    Severity,
-    SourceFile,
-    keyword_of,
-    quote,
-)
+from ptopt.rules.base import Edit, Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile
+from ptopt.rules.code import keyword_of, quote
 from ptopt.rules.ops._calls import Op, torch_op
 
 
@@ -28,19 +18,6 @@ class LogsumexpByHand(Rule):
     It is not slower: both take about the same time. But the exponentials, a tensor of the size of `x`, are kept for the
     backward pass, which `torch.logsumexp` does not do; and they overflow, in float16 above 11, in float32 above
     88, where it subtracts the maximum first. Off by default, because the gain is memory and not time.
-
-    ## When this is wrong
-    When the maximum was already subtracted from `x`.
-
-    ## Example
-    ```python
-    z = torch.log(torch.sum(torch.exp(scores), dim=1))
-    ```
-
-    ## Use instead
-    ```python
-    z = torch.logsumexp(scores, dim=1)
-    ```
 
     ## Fix safety
     Unsafe: results differ by rounding, and are finite where the exponentials overflowed.
@@ -76,30 +53,18 @@ class LogsumexpByHand(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             z = torch.log(torch.sum(torch.exp(scores), dim=1))  # !
-            """,
-            """
-            z = torch.logsumexp(scores, dim=1)
-            """,
-        ),
-        Invalid(
-            """
+            # + z = torch.logsumexp(scores, dim=1)
+        """),
+        Invalid("""
             z = scores.exp().sum(-1, keepdim=True).log()  # !
-            """,
-            """
-            z = torch.logsumexp(scores, dim=-1, keepdim=True)
-            """,
-        ),
-        Invalid(
-            """
+            # + z = torch.logsumexp(scores, dim=-1, keepdim=True)
+        """),
+        Invalid("""
             loss = -pos + torch.log(torch.exp(sim / t).sum(dim=1))  # !
-            """,
-            """
-            loss = -pos + torch.logsumexp(sim / t, dim=1)
-            """,
-        ),
+            # + loss = -pos + torch.logsumexp(sim / t, dim=1)
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

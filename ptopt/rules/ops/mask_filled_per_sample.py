@@ -3,10 +3,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, Span, quote
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, Span
+from ptopt.rules.code import first_call, quote
 from ptopt.rules.ops._calls import names_in
+from ptopt.rules.ops._slices import base_of
 from ptopt.rules.ops.element_loop import ElementLoop
 from ptopt.rules.ops.slice_loop import reported
+from ptopt.rules.shared.flow import entries_of
 from ptopt.source.calls import called_name
 from ptopt.source.frequency import Often
 
@@ -28,20 +31,6 @@ class MaskFilledPerSample(Rule):
     Each row costs an indexing and a copy in Python, and on a GPU a kernel or a transfer of its own. A comparison with the
     lengths, or `pad_sequence`, does all rows at once.
 
-    ## When this is wrong
-    When there are a few rows.
-
-    ## Example
-    ```python
-    for i, n in enumerate(lengths):
-        mask[i, :n] = 1
-    ```
-
-    ## Use instead
-    ```python
-    mask = torch.arange(longest, device=lengths.device) < lengths[:, None]
-    ```
-
     ## Fix safety
     No fix is offered: the type of the lengths is not known.
 
@@ -60,10 +49,6 @@ class MaskFilledPerSample(Rule):
     VALID = (
         """
         mask = torch.arange(longest) < lengths[:, None]
-        """,
-        """
-        for i, n in enumerate(lengths):
-            table[i] = n
         """,
         """
         for batch in loader:
@@ -86,34 +71,21 @@ class MaskFilledPerSample(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def padding_mask(lengths):
                 mask = torch.zeros(len(lengths), max(lengths))
                 for i, n in enumerate(lengths):  # !
                     mask[i, :n] = 1
                 return mask
-            """
-        ),
-        Invalid(
-            """
-            def collate_fn(batch):
-                out = torch.full((len(batch), 128), 0)
-                for i, sample in enumerate(batch):  # !
-                    size = len(sample)
-                    out[i, :size] = sample
-                return out
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def pad(sequences, longest):
                 padded = sequences[0].new_zeros(len(sequences), longest)
                 for i in range(len(sequences)):  # !
-                    padded[i][: sequences[i].size(0)] = sequences[i]
+                    size = sequences[i].size(0)
+                    padded[i][:size] = sequences[i]
                 return padded
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
@@ -133,7 +105,7 @@ class MaskFilledPerSample(Rule):
         if often in (Often.ONCE, Often.RARELY) or any(True for _ in _BY_INDEX.check(node, file)):
             return
         store = filled[0]
-        base = _base(store.targets[0])
+        base = base_of(store.targets[0])
         constant = isinstance(store.value, (ast.Constant, ast.UnaryOp)) or (
             isinstance(store.value, ast.Call) and called_name(store.value) in ("float", "int")
         )
@@ -156,19 +128,12 @@ class MaskFilledPerSample(Rule):
         )
 
 
-def _base(target: ast.expr) -> ast.expr:
-    while isinstance(target, ast.Subscript):
-        target = target.value
-    return target
-
-
 def _fills_row(store: ast.Assign, targets: frozenset[str], file: SourceFile) -> bool:
     """Does it store into `x[i, :n]` or `x[i][:n]`, where the loop gives `i`, and `x` was made at full size?"""
     target = store.targets[0]
     entries: list[ast.expr] = []
     while isinstance(target, ast.Subscript):
-        part = target.slice.elts if isinstance(target.slice, ast.Tuple) else [target.slice]
-        entries = [*part, *entries]
+        entries = [*entries_of(target), *entries]
         target = target.value
     if len(entries) < 2 or not (isinstance(entries[0], ast.Name) and entries[0].id in targets):
         return False
@@ -180,11 +145,5 @@ def _fills_row(store: ast.Assign, targets: frozenset[str], file: SourceFile) -> 
     if not isinstance(target, ast.Name):
         return False
     first = file.bindings.first_assigned(file.index.function_of(store), target.id)
-    made = first.value if first is not None else None
-    while (
-        isinstance(made, ast.Call)
-        and isinstance(made.func, ast.Attribute)
-        and isinstance(made.func.value, ast.Call)
-    ):
-        made = made.func.value
+    made = first_call(first.value) if first is not None else None
     return isinstance(made, ast.Call) and called_name(made) in _FILLED

@@ -4,11 +4,13 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.ops._calls import same_code, torch_op
 from ptopt.source.index import walk
 
 _MASK = re.compile(r"mask|valid|(^|_)(is|pad|keep)_", re.I)
+_VIEWS = ("unsqueeze", "view", "expand", "expand_as")
 _CASTS = ("float", "long", "int", "to", "type", "type_as", "half")
 
 
@@ -21,20 +23,6 @@ class MaskedArithmetic(Rule):
     ## Why it is slow
     It takes four kernels and three temporary tensors (five with the cast of the mask), and autograd keeps the operands of
     both products. `torch.where` is one kernel, and a number is filled in with `masked_fill`.
-
-    ## When this is wrong
-    When the mask holds values between 0 and 1: then it blends.
-
-    ## Example
-    ```python
-    mask = (x > 0).float()
-    y = a * mask + b * (1 - mask)
-    ```
-
-    ## Use instead
-    ```python
-    y = torch.where(x > 0, a, b)
-    ```
 
     ## Fix safety
     No fix: the mask must be boolean, and a NaN in the part that is not taken no longer spreads.
@@ -61,35 +49,22 @@ class MaskedArithmetic(Rule):
             return a * alpha + b * (1 - alpha)
         """,
         """
-        def smooth(a, b, weight):
-            return weight * a + (1 - weight) * b
-        """,
-        """
         def scores(x, mask):
             return x + (1 - mask) * -1e9
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def choose(x, a, b):
                 mask = (x > 0).float()
+                # ~
                 return a * mask + b * (1 - mask)  # !
-            """
-        ),
-        Invalid(
-            """
+                # ~ return torch.where(x > 0, a, b)
+        """),
+        Invalid("""
             def pad(x, key_mask):
                 return x * key_mask + -1e9 * (1.0 - key_mask)  # !
-            """
-        ),
-        Invalid(
-            """
-            def replace(x, y: torch.Tensor):
-                empty = (y == 0).to(x.dtype)
-                return empty * x + (1 - empty) * y  # !
-            """
-        ),
+        """),
     )
 
     def candidates(self, file: SourceFile) -> list[ast.AST]:
@@ -107,39 +82,36 @@ class MaskedArithmetic(Rule):
         sides = [_product(node.left), _product(node.right)]
         if not sides[0] or not sides[1]:
             return
-        for place in (0, 1):
-            for inverted in sides[place]:
-                mask = _one_minus(inverted)
-                if mask is None or not any(same_code(mask, factor) for factor in sides[1 - place]):
-                    continue
-                binary, line = _is_binary(mask, file)
-                taken = [f for f in sides[1 - place] if not same_code(f, mask)]
-                other = [f for f in sides[place] if f is not inverted]
-                name = file.source(mask)
-                filled = other and isinstance(other[0], (ast.Constant, ast.UnaryOp)) and taken
-                named = isinstance(mask, ast.Name) and _MASK.search(mask.id)
-                if not binary and not (named and filled):
-                    continue  # a blend
-                if any(
-                    "astype" in file.source(f) or file.values.of(f).kind == "array"
-                    for f in (mask, *taken, *other)
-                ):
-                    return  # NumPy has neither kernels nor `masked_fill`
-                instead = (
-                    f"{file.source(taken[0])}.masked_fill(~{name}.bool(), {file.source(other[0])})"
-                    if filled
-                    else f"torch.where({name}.bool(), {_text(taken, file)}, {_text(other, file)})"
-                )
-                yield Problem(
-                    node,
-                    f"{quote(file, node)} selects by `{name}` with four kernels and three temporary tensors. Where the mask "
-                    f"holds only zeros and ones, `{instead}` is one kernel.",
-                    0.5 if binary else 0.3,
-                    (Evidence(line, "the mask is zeros and ones"),) if line and line != node.lineno else (),
-                    subject=node,
-                    facts={"binary": binary, "filled": bool(filled)},
-                )
-                return
+        for place, inverted in [(at, factor) for at, side in enumerate(sides) for factor in side]:
+            mask = _one_minus(inverted)
+            if mask is None or not any(same_code(mask, factor) for factor in sides[1 - place]):
+                continue
+            binary, line = _is_binary(mask, file)
+            taken = [f for f in sides[1 - place] if not same_code(f, mask)]
+            other = [f for f in sides[place] if f is not inverted]
+            name = file.source(mask)
+            filled = other and isinstance(other[0], (ast.Constant, ast.UnaryOp)) and taken
+            named = isinstance(mask, ast.Name) and _MASK.search(mask.id)
+            if not binary and not (named and filled):
+                continue  # a blend
+            factors = (mask, *taken, *other)
+            if any("astype" in file.source(f) or file.values.of(f).kind == "array" for f in factors):
+                return  # NumPy has neither kernels nor `masked_fill`
+            instead = (
+                f"{file.source(taken[0])}.masked_fill(~{name}.bool(), {file.source(other[0])})"
+                if filled
+                else f"torch.where({name}.bool(), {_text(taken, file)}, {_text(other, file)})"
+            )
+            yield Problem(
+                node,
+                f"{quote(file, node)} selects by `{name}` with four kernels and three temporary tensors. Where the mask "
+                f"holds only zeros and ones, `{instead}` is one kernel.",
+                0.5 if binary else 0.3,
+                (Evidence(line, "the mask is zeros and ones"),) if line and line != node.lineno else (),
+                subject=node,
+                facts={"binary": binary, "filled": bool(filled)},
+            )
+            return
 
 
 def _product(expr: ast.expr) -> list[ast.expr]:
@@ -166,10 +138,8 @@ def _is_binary(mask: ast.expr, file: SourceFile) -> tuple[bool, int]:
         if binding is None or binding.kind != "assign" or binding.value is None:
             return False, 0
         mask, line = binding.value, binding.line
-    op = torch_op(mask, file, *_CASTS, "unsqueeze", "view", "expand", "expand_as")
-    while op is not None and op.is_method:
+    while (op := torch_op(mask, file, *_CASTS, *_VIEWS)) is not None and op.is_method:
         mask = op.operand
-        op = torch_op(mask, file, *_CASTS, "unsqueeze", "view", "expand", "expand_as")
     if isinstance(mask, ast.BinOp) and isinstance(mask.op, ast.Mult):  # (x > 0) * 1.0
         mask = mask.left if isinstance(mask.left, ast.Compare) else mask.right
     compared = isinstance(mask, ast.Compare) and file.values.of(mask).kind in ("tensor", "")

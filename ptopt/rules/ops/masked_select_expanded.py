@@ -3,8 +3,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Benchmark, Invalid, Problem, Rule, Severity, SourceFile, quote
+from ptopt.rules.base import Benchmark, Invalid, Problem, Rule, Severity, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.ops._calls import int_literal, same_code, torch_op
+from ptopt.rules.shared.flow import assigned
 
 
 class MaskedSelectExpanded(Rule):
@@ -17,19 +19,6 @@ class MaskedSelectExpanded(Rule):
     ## Why it is slow
     The mask is expanded to the size of `x`, every element is tested, and the elements are gathered one by one.
     `x[mask]` looks at one entry per row and copies whole rows; the result has its shape already.
-
-    ## When this is wrong
-    When the mask differs within a row.
-
-    ## Example
-    ```python
-    kept = x.masked_select(mask.unsqueeze(-1)).view(-1, x.size(-1))
-    ```
-
-    ## Use instead
-    ```python
-    kept = x[mask]
-    ```
 
     ## Fix safety
     None: what is done to the shape afterwards goes away too.
@@ -68,29 +57,21 @@ class MaskedSelectExpanded(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             kept = x.masked_select(mask.unsqueeze(-1)).view(-1, x.size(-1))  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def select(src, mask, dim):
                 size = [1] * src.dim()
                 size[dim] = mask.numel()
                 return src.masked_select(mask.view(size))  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             kept = x[mask.unsqueeze(-1).expand_as(x)].view(-1, dim)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             kept = torch.masked_select(logits, mask.unsqueeze(2).expand(-1, -1, classes)).view(-1, classes)  # !
-            """
-        ),
+        """),
     )
     BENCHMARK = Benchmark(
         setup="import torch\nx = torch.randn(4096, 256)\nmask = torch.rand(4096) < 0.5",
@@ -153,8 +134,7 @@ def _row_mask(mask: ast.expr, file: SourceFile) -> ast.expr | None:
 
 def _sizes_of_one(name: ast.Name, file: SourceFile) -> bool:
     """`size = [1] * x.dim()`: all dimensions but those set later have size 1."""
-    binding = file.bindings.last_before(name)
-    value = binding.value if binding is not None and binding.kind == "assign" else None
+    value = assigned(name, file)
     if (
         not isinstance(value, ast.BinOp)
         or not isinstance(value.op, ast.Mult)

@@ -3,9 +3,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.ops._calls import same_code, torch_op
 from ptopt.rules.ops._pure import is_pure
+from ptopt.rules.shared.flow import assigned
 from ptopt.source.index import walk
 
 _REDUCE = ("sum", "mean")
@@ -24,17 +26,6 @@ class MaskedUpdateByIndex(Rule):
     ## When this is wrong
     When the mask is sparse and the work on its entries is expensive, or the work is not finite outside of the mask and a
     gradient is wanted.
-
-    ## Example
-    ```python
-    out = x.clone()
-    out[mask] = (2 - 1 / norm[mask]) * x[mask]
-    ```
-
-    ## Use instead
-    ```python
-    out = torch.where(mask, (2 - 1 / norm) * x, x)
-    ```
 
     ## Fix safety
     No fix: a division or a root outside of the mask may give NaN gradients.
@@ -86,29 +77,24 @@ class MaskedUpdateByIndex(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def contract(x: torch.Tensor):
                 norm = torch.norm(x, dim=-1)
                 mask = norm > 1
                 x[mask] = (2 - 1 / norm[mask]) * x[mask]  # !
+                # ~ x = torch.where(mask, (2 - 1 / norm) * x, x)
                 return x
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def penalise(scores: torch.Tensor, mask: torch.BoolTensor, penalty):
                 scores[mask] = scores[mask] * penalty  # !
                 return scores
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def loss(error: torch.Tensor, target: torch.Tensor):
                 valid = target != -100
                 return error[valid].mean()  # !
-            """
-        ),
+        """),
     )
 
     def candidates(self, file: SourceFile) -> list[ast.AST]:
@@ -182,11 +168,8 @@ def _is_mask(index: ast.expr, file: SourceFile) -> bool:
             return False
         if binding.kind == "parameter":
             return ast.unparse(binding.value).endswith("BoolTensor")
-        return (
-            binding.kind == "assign"
-            and not isinstance(binding.value, ast.Name)
-            and _is_mask(binding.value, file)
-        )
+        value = assigned(index, file)
+        return value is not None and not isinstance(value, ast.Name) and _is_mask(value, file)
     op = torch_op(
         index, file, "isnan", "isinf", "isfinite", "eq", "ne", "gt", "ge", "lt", "le", "bool", "logical_and", "logical_not"
     )  # fmt: skip

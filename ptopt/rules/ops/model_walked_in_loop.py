@@ -4,7 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import beside, is_call_of, quote
 from ptopt.rules.ops._pure import changes, reads
 from ptopt.rules.shared.repeats import repeat_of, words_for
 from ptopt.source.calls import called_name
@@ -28,22 +29,6 @@ class ModelWalkedInLoop(Rule):
     ## Why it is slow
     Each call visits every submodule and parameter of the model in Python. Looking up one entry per iteration makes the
     time grow with the square of the number of parameters; on every training step it is host time before the next kernel.
-
-    ## When this is wrong
-    When the loop adds or replaces submodules or parameters.
-
-    ## Example
-    ```python
-    for name in names:
-        other[name] = model.state_dict()[name]
-    ```
-
-    ## Use instead
-    ```python
-    state = model.state_dict()
-    for name in names:
-        other[name] = state[name]
-    ```
 
     ## Fix safety
     No fix is offered: a line is added before the loop.
@@ -75,26 +60,23 @@ class ModelWalkedInLoop(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def average(model, others):
                 for name in names:
+                # ~ state = model.state_dict()
+                # ~ for name in names:
                     merged[name] = model.state_dict()[name] / 2  # !
-            """
-        ),
-        Invalid(
-            """
+                    # ~ merged[name] = state[name] / 2
+        """),
+        Invalid("""
             def load(model, saved):
                 return {k: v for k, v in saved.items() if k in model.state_dict()}  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def replace(model, targets):
                 for target in targets:
                     wrap(dict(model.named_modules())[target])  # !
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
@@ -121,7 +103,7 @@ class ModelWalkedInLoop(Rule):
             f"{quote(file, whole, 50)} visits every submodule of {quote(file, model, 30)} in Python in each iteration of the "
             f"{over} at line {place.lineno}. Take it once before the {over} (`{_name(node)} = …`) and look up entries there.",
             0.4,
-            (Evidence(place.lineno, f"the {over}"),) if place.lineno != node.lineno else (),
+            beside(node, place, f"the {over}"),
             cause=place,
             facts={
                 "state_dict": called_name(node) == "state_dict",
@@ -147,15 +129,10 @@ def _collected(walk: ast.Call, file: SourceFile) -> ast.expr | None:
         if isinstance(parent, ast.Subscript) and parent.value is walk:
             return walk
         return walk if isinstance(parent, ast.Compare) and parent.left is not inner else None
-    if isinstance(parent, ast.Call) and isinstance(parent.func, ast.Name) and parent.func.id in _COLLECTS:
+    if is_call_of(parent, *_COLLECTS):
         return parent
     if isinstance(parent, ast.comprehension) and parent.iter is walk:
         made = file.index.parent(parent)
         outer = file.index.parent(made) if made is not None else None
-        if (
-            isinstance(outer, ast.Call)
-            and isinstance(outer.func, ast.Name)
-            and outer.func.id in ("sum", "len")
-        ):
-            return outer
+        return outer if is_call_of(outer, "sum", "len") else None
     return None

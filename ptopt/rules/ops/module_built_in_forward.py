@@ -4,17 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import (
-    TEXTBOOK,
-    Evidence,
-    Invalid,
-    Problem,
-    Rule,
-    Severity,
-    SourceFile,
-    method_call,
-    quote,
-)
+from ptopt.rules.base import TEXTBOOK, Evidence, Invalid, Problem, Rule, Severity, SourceFile
+from ptopt.rules.code import method_call, quote
 from ptopt.source.calls import called_name, last_name
 from ptopt.source.index import FunctionNode
 
@@ -43,9 +34,6 @@ class ModuleBuiltInForward(Rule):
     ## Why it is slow
     Weights are allocated and drawn at random on the CPU on every call, and moved to the device where they are used;
     filter banks and resampling kernels are computed again. Such weights are also never trained or saved.
-
-    ## When this is wrong
-    When the random weights are meant to be new on each call.
 
     ## Example
     ```python
@@ -137,8 +125,7 @@ class ModuleBuiltInForward(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             class Attention(nn.Module):
                 def __init__(self, dim):
                     super().__init__()
@@ -148,18 +135,14 @@ class ModuleBuiltInForward(Rule):
                 def forward(self, x):
                     x = x + Attention(x.shape[-1])(x)  # !
                     return self.mlp(x)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Net(nn.Module):
                 def forward(self, x):
                     proj = nn.Linear(x.shape[-1], 8).to(x.device)  # !
                     return proj(x)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             import torchaudio
             from torch import nn
 
@@ -167,18 +150,15 @@ class ModuleBuiltInForward(Rule):
                 def forward(self, wave):
                     mel = torchaudio.transforms.MelSpectrogram(16000)(wave)  # !
                     return self.encoder(mel)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Net(nn.Module):
                 def forward(self, x):
                     return self._norm(self.conv(x))
 
                 def _norm(self, x):
                     return nn.BatchNorm2d(x.shape[1]).to(x.device)(x)  # !
-            """
-        ),
+        """),
     )
 
     def candidates(self, file: SourceFile) -> list[ast.AST]:

@@ -3,9 +3,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, quote
-from ptopt.rules.ops._calls import Op, int_literal, torch_op
-from ptopt.source.uses import Uses
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import beside, quote
+from ptopt.rules.ops._calls import int_literal, torch_op
+from ptopt.rules.shared.flow import outer_call
+from ptopt.source.calls import called_name
 
 _CASTS = frozenset({"float", "to", "type", "type_as", "half", "bfloat16", "double"})
 _MOVES = frozenset(
@@ -23,21 +25,6 @@ class OneHotInFull(Rule):
     ## Why it is slow
     `one_hot` writes `n` 64-bit integers for each index. Picking by a product reads them all again; `gather` reads one entry.
     A cast and a permutation write the whole tensor once or twice more; `scatter_` writes it in the wanted type and order.
-
-    ## When this is wrong
-    When `n` is small.
-
-    ## Example
-    ```python
-    q = (F.one_hot(action, n) * q_values).sum(-1)
-    target = F.one_hot(labels, n).permute(0, 3, 1, 2).float()
-    ```
-
-    ## Use instead
-    ```python
-    q = q_values.gather(-1, action.unsqueeze(-1)).squeeze(-1)
-    target = torch.zeros(b, n, h, w, device=labels.device).scatter_(1, labels.unsqueeze(1), 1)
-    ```
 
     ## Fix safety
     No fix: the sizes of the result have to be written out.
@@ -70,25 +57,22 @@ class OneHotInFull(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def pick(action, q_values, n):
                 return (F.one_hot(action, n) * q_values).sum(-1)  # !
-            """
-        ),
-        Invalid(
-            """
+                # ~ return q_values.gather(-1, action.unsqueeze(-1)).squeeze(-1)
+        """),
+        Invalid("""
             def target(labels, n):
                 return F.one_hot(labels, n).permute(0, 3, 1, 2).float()  # !
-            """
-        ),
-        Invalid(
-            """
+                # ~ zeros = torch.zeros(b, n, h, w, device=labels.device)
+                # ~ return zeros.scatter_(1, labels.unsqueeze(1), 1)
+        """),
+        Invalid("""
             def loss(log_probs, labels, n):
                 hot = F.one_hot(labels, n).float()  # !
                 return -torch.sum(hot * log_probs, dim=1)
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
@@ -106,9 +90,7 @@ class OneHotInFull(Rule):
                 f"{quote(file, product[0])} picks one entry for each index by multiplying with a full one-hot tensor. "
                 f"`{other}.gather(-1, {index}.unsqueeze(-1)).squeeze(-1)` reads only those entries.",
                 0.5,
-                (Evidence(product[0].lineno, "the sum over the product"),)
-                if product[0].lineno != node.lineno
-                else (),
+                beside(node, product[0], "the sum over the product"),
                 subject=op.operand,
                 facts={"picked": 1, "moved": moved},
             )
@@ -156,20 +138,13 @@ def _chain(call: ast.Call, file: SourceFile) -> tuple[ast.expr, bool, list[tuple
     cast = False
     moves: list[tuple[str, ast.Call]] = []
     while True:
-        attribute = file.index.parent(last)
-        outer = file.index.parent(attribute) if isinstance(attribute, ast.Attribute) else None
-        if (
-            not isinstance(attribute, ast.Attribute)
-            or not isinstance(outer, ast.Call)
-            or outer.func is not attribute
-        ):
+        outer = outer_call(last, file)
+        name = called_name(outer) if outer is not None else ""
+        if outer is None or name not in _CASTS | _MOVES:
             return last, cast, moves
-        if attribute.attr in _CASTS:
-            cast = True
-        elif attribute.attr in _MOVES:
-            moves.append((attribute.attr, outer))
-        else:
-            return last, cast, moves
+        cast = cast or name in _CASTS
+        if name in _MOVES:
+            moves.append((name, outer))
         last = outer
 
 
@@ -177,17 +152,14 @@ def _product(hot: ast.expr, file: SourceFile) -> tuple[ast.expr, ast.expr] | Non
     """The sum over the last dimension of the product with the one-hot tensor, and the other factor."""
     parent = file.index.parent(hot)
     if isinstance(parent, ast.Assign) and isinstance(parent.targets[0], ast.Name):
-        uses: Uses = file.uses
-        loads = uses.loads(file.index.function_of(hot), parent.targets[0].id)
+        loads = file.uses.loads(file.index.function_of(hot), parent.targets[0].id)
         if len(loads) != 1 or loads[0].lineno < parent.lineno:
             return None
         hot, parent = loads[0], file.index.parent(loads[0])
     if not isinstance(parent, ast.BinOp) or not isinstance(parent.op, ast.Mult):
         return None
     other = parent.right if parent.left is hot else parent.left
-    outer = file.index.parent(parent)
-    call = file.index.parent(outer) if isinstance(outer, ast.Attribute) else outer
-    op: Op | None = torch_op(call, file, "sum")
+    op = torch_op(outer_call(parent, file) or file.index.parent(parent), file, "sum")
     if op is None or op.operand is not parent:
         return None
     dim = op.argument(0, "dim", "axis")

@@ -3,18 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import (
-    Benchmark,
-    Evidence,
-    Invalid,
-    Problem,
-    Rule,
-    Severity,
-    SourceFile,
-    Span,
-    method_call,
-    quote,
-)
+from ptopt.rules.base import Benchmark, Evidence, Invalid, Problem, Rule, SourceFile, Span
+from ptopt.rules.code import is_call_of, method_call, quote
 from ptopt.rules.ops._calls import int_literal, names_in, torch_op
 from ptopt.source.index import own_nodes, walk
 
@@ -41,9 +31,6 @@ class PairwiseLoop(Rule):
     n x m pairs take several kernels each, for a few numbers. `torch.cdist(x, y)`, or a matrix product for
     dot products and cosines, computes the whole matrix in one or two.
 
-    ## When this is wrong
-    When there are only a few rows, or the n x m matrix does not fit into memory.
-
     ## Example
     ```python
     for i in range(len(x)):
@@ -66,7 +53,6 @@ class PairwiseLoop(Rule):
     id = "PTO413"
     name = "pairwise-loop"
     family = "ops"
-    severity = Severity.MEDIUM
     triggers = (*(f"{name}(" for name in _DISTANCES), "] == ", "] != ", "] < ", "] > ")
     nodes = (ast.For,)
     when_wrong = "there are only a few rows, or the matrix of all pairs does not fit into memory"
@@ -109,8 +95,7 @@ class PairwiseLoop(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             for x, y in loader:
                 x, y = x.cuda(), y.cuda()
                 same = torch.zeros(len(y), len(y), device=y.device)
@@ -119,40 +104,31 @@ class PairwiseLoop(Rule):
                         same[r, c] = float(y[r] == y[c])
                 (net(x) * same).mean().backward()
                 optimizer.step()
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             for i in range(len(x)):  # !
                 for j in range(len(y)):
                     d[i, j] = torch.norm(x[i] - y[j])
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             for i in range(n):  # !
                 for j in range(i + 1, n):
                     sim = F.cosine_similarity(emb[i], emb[j], dim=0)
                     pairs.append(sim)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             for i in range(n):  # !
                 for j in range(n):
                     d[i, j] = torch.sum((x[i] - x[j]) ** 2)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def nearest(a: torch.Tensor, b: torch.Tensor):
                 rows = []
                 for p in a:  # !
                     for q in b:
                         rows.append((p - q).norm())
                 return rows
-            """
-        ),
+        """),
     )
     BENCHMARK = Benchmark(
         setup="import torch\nx = torch.randn(24, 16)\ny = torch.randn(24, 16)\nd = torch.empty(24, 24)",
@@ -261,11 +237,7 @@ def _rows(operands: list[ast.expr], outer: ast.For, inner: ast.For, file: Source
     found: set[str] = set()
     for loop in (outer, inner):
         target = loop.target.id if isinstance(loop.target, ast.Name) else ""
-        ranged = (
-            isinstance(loop.iter, ast.Call)
-            and isinstance(loop.iter.func, ast.Name)
-            and loop.iter.func.id == "range"
-        )
+        ranged = is_call_of(loop.iter, "range")
         if ranged and isinstance(loop.iter, ast.Call):
             limits = [int_literal(a) for a in loop.iter.args]
             if all(limit is not None and limit < 8 for limit in limits):

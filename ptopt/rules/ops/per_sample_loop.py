@@ -5,7 +5,8 @@ import re
 from collections.abc import Iterator
 from typing import ClassVar
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, Span, quote
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, Span
+from ptopt.rules.code import quote
 from ptopt.rules.ops._slices import Slices, slices_of, stacked
 from ptopt.rules.ops.selection_per_value import SelectionPerValue
 from ptopt.rules.ops.slice_loop import reported
@@ -33,17 +34,6 @@ class PerSampleLoop(Rule):
 
     ## When this is wrong
     When the samples need different work, such as a matching on the host.
-
-    ## Example
-    ```python
-    pooled = torch.stack([x[i, : lengths[i]].mean(0) for i in range(x.size(0))])
-    ```
-
-    ## Use instead
-    ```python
-    mask = torch.arange(x.size(1), device=x.device) < lengths[:, None]
-    pooled = (x * mask[..., None]).sum(1) / lengths[:, None]
-    ```
 
     ## Fix safety
     No fix is offered: the masked form depends on what is computed.
@@ -92,10 +82,15 @@ class PerSampleLoop(Rule):
                     for i in range(x.size(0)):  # !
                         pooled.append(x[i, : lengths[i]].mean(0))
                     return torch.stack(pooled)
-            """
+            """,
+            instead="""
+            class Pool(nn.Module):
+                def forward(self, x, lengths):
+                    mask = torch.arange(x.size(1), device=x.device) < lengths[:, None]
+                    return (x * mask[..., None]).sum(1) / lengths[:, None]
+            """,
         ),
-        Invalid(
-            """
+        Invalid("""
             class Loss(nn.Module):
                 def forward(self, logits, lengths):
                     total = []
@@ -103,14 +98,11 @@ class PerSampleLoop(Rule):
                         size = lengths[i]
                         total.append(logits[i, :size].sum())
                     return torch.stack(total)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def forward(scores: torch.Tensor, lengths):
                 return torch.stack([scores[i, : lengths[i]].max() for i in range(scores.size(0))])  # !
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

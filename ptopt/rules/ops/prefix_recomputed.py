@@ -4,10 +4,11 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.ops._calls import names_in
 from ptopt.rules.ops.cat_in_loop import joined_parts
-from ptopt.rules.shared.flow import runs_network
+from ptopt.rules.shared.flow import entries_of, runs_network
 from ptopt.source.calls import called_name
 from ptopt.source.file import remembered
 from ptopt.source.index import Loop, own_nodes, walk
@@ -49,20 +50,6 @@ class PrefixRecomputed(Rule):
     ## When this is wrong
     When the network is not causal, so that a new token changes what the earlier ones give.
 
-    ## Example
-    ```python
-    for _ in range(max_new_tokens):
-        logits = model(ids)[:, -1]
-        ids = torch.cat([ids, logits.argmax(-1, keepdim=True)], dim=1)
-    ```
-
-    ## Use instead
-    ```python
-    for _ in range(max_new_tokens):
-        logits, cache = model(token, cache)
-        token = logits[:, -1].argmax(-1, keepdim=True)
-    ```
-
     ## Fix safety
     No fix is offered: the network must take and return the cache.
 
@@ -94,17 +81,17 @@ class PrefixRecomputed(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def generate(model, ids, n):
                 for _ in range(n):
                     logits = model(ids)[:, -1]
+                    # ~ logits, cache = model(token, cache)
                     ids = torch.cat([ids, logits.argmax(-1, keepdim=True)], dim=1)  # !
+                    # ~ token = logits[:, -1].argmax(-1, keepdim=True)
+                    # ~ ids = torch.cat([ids, token], dim=1)
                 return ids
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class GPT(nn.Module):
                 def generate(self, idx, n):
                     for _ in range(n):
@@ -113,18 +100,15 @@ class PrefixRecomputed(Rule):
                         token = torch.multinomial(logits[:, -1].softmax(-1), 1)
                         idx = torch.cat((idx, token), dim=1)  # !
                     return idx
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def greedy(decoder, memory, ys, n):
                 for _ in range(n):
                     out = decoder(ys, memory)
                     word = out[:, -1].argmax(-1, keepdim=True)
                     ys = torch.cat([ys, word], dim=1)  # !
                 return ys
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
@@ -212,7 +196,7 @@ def _last(loop: ast.AST) -> bool:
     """Is only the last position of something read in the loop: `x[:, -1]`, `x[-1]`?"""
     for n in own_nodes(loop):
         if isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Load):
-            entries = n.slice.elts if isinstance(n.slice, ast.Tuple) else [n.slice]
+            entries = entries_of(n)
             if any(isinstance(e, ast.UnaryOp) and ast.unparse(e) == "-1" for e in entries):
                 return True
             if any(

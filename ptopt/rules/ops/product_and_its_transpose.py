@@ -3,7 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.ops._calls import int_literal, names_in, torch_op
 from ptopt.rules.ops._pure import changes
 from ptopt.source.index import FUNCTIONS, FunctionNode
@@ -21,18 +22,6 @@ class ProductAndItsTranspose(Rule):
 
     ## When this is wrong
     When the function changes an operand in between in a way that is not visible.
-
-    ## Example
-    ```python
-    logits_per_image = scale * image @ text.t()
-    logits_per_text = scale * text @ image.t()
-    ```
-
-    ## Use instead
-    ```python
-    logits_per_image = scale * image @ text.t()
-    logits_per_text = logits_per_image.t()
-    ```
 
     ## Fix safety
     No fix: the name of the first product may be reused below.
@@ -67,28 +56,23 @@ class ProductAndItsTranspose(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def logits(image, text, scale):
                 per_image = scale * image @ text.t()
                 per_text = scale * text @ image.t()  # !
+                # ~ per_text = per_image.t()
                 return per_image, per_text
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def loss(query, key, labels):
                 forward = torch.matmul(query, key.transpose(0, 1))
                 backward = torch.matmul(key, query.transpose(0, 1))  # !
                 return F.cross_entropy(forward, labels) + F.cross_entropy(backward, labels)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def similarity(a, b):
                 return a @ b.T / 0.07, b @ a.T / 0.07  # !
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

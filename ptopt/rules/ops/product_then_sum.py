@@ -4,18 +4,10 @@ import ast
 from collections import Counter
 from collections.abc import Iterator
 
-from ptopt.rules.base import (
-    Benchmark,
-    Evidence,
-    Invalid,
-    Problem,
-    Rule,
-    Severity,
-    SourceFile,
-    method_call,
-    quote,
-)
+from ptopt.rules.base import Benchmark, Evidence, Invalid, Problem, Rule, Severity, SourceFile
+from ptopt.rules.code import method_call, quote
 from ptopt.rules.ops._calls import int_literal, torch_op
+from ptopt.rules.shared.flow import assigned
 from ptopt.source.file import remembered
 from ptopt.source.index import own_nodes
 
@@ -30,19 +22,6 @@ class ProductThenSum(Rule):
     ## Why it is slow
     The product has the size of `x`; it is written, read back for the sum, and kept for the backward pass. The
     matrix-vector product `x @ w` reads `x` once and keeps nothing of that size.
-
-    ## When this is wrong
-    When `x` has a few rows only.
-
-    ## Example
-    ```python
-    score = (x * self.att).sum(dim=-1)
-    ```
-
-    ## Use instead
-    ```python
-    score = x @ self.att.view(-1)
-    ```
 
     ## Fix safety
     None: under autocast the product then runs in half precision, where the sum ran in float32.
@@ -86,8 +65,7 @@ class ProductThenSum(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             class Score(nn.Module):
                 def __init__(self, n):
                     super().__init__()
@@ -95,10 +73,9 @@ class ProductThenSum(Rule):
 
                 def forward(self, x):
                     return (x * self.att).sum(dim=-1)  # !
-            """
-        ),
-        Invalid(
-            """
+                    # ~ return x @ self.att.view(-1)
+        """),
+        Invalid("""
             class Score(nn.Module):
                 def __init__(self, n):
                     super().__init__()
@@ -106,10 +83,8 @@ class ProductThenSum(Rule):
 
                 def forward(self, x):
                     return torch.sum(self.w * x, -1)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Score(nn.Module):
                 def __init__(self, n):
                     super().__init__()
@@ -118,8 +93,7 @@ class ProductThenSum(Rule):
                 def message(self, x_j, x_i):
                     alpha = (x_j * self.att_l).sum(-1)  # !
                     return F.leaky_relu(alpha)
-            """
-        ),
+        """),
     )
     BENCHMARK = Benchmark(
         setup="import torch\nx = torch.randn(50000, 64)\nw = torch.randn(1, 64)",
@@ -196,13 +170,8 @@ def _new_last(expr: ast.expr, file: SourceFile, depth: int) -> bool:
         last = expr.slice.elts[-1]
         return isinstance(last, ast.Constant) and last.value is None and len(expr.slice.elts) in (2, 3)
     if isinstance(expr, ast.Name) and depth:
-        binding = file.bindings.last_before(expr)
-        return (
-            binding is not None
-            and binding.kind == "assign"
-            and binding.value is not None
-            and _new_last(binding.value, file, depth - 1)
-        )
+        value = assigned(expr, file)
+        return value is not None and _new_last(value, file, depth - 1)
     return False
 
 

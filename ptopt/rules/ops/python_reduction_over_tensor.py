@@ -4,20 +4,10 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import (
-    Benchmark,
-    Edit,
-    Fix,
-    Invalid,
-    Problem,
-    Rule,
-    Safety,
-    Severity,
-    SourceFile,
-    method_call,
-    quote,
-)
+from ptopt.rules.base import Benchmark, Edit, Fix, Invalid, Problem, Rule, Safety, SourceFile
+from ptopt.rules.code import method_call, quote
 from ptopt.rules.ops._calls import int_literal, is_hot
+from ptopt.rules.shared.flow import assigned
 from ptopt.source.calls import last_name
 
 _OVER_ALL = {"sum": ".sum(0)", "max": ".max()", "min": ".min()"}
@@ -42,21 +32,6 @@ class PythonReductionOverTensor(Rule):
     The built-in takes the tensor apart: it makes a tensor object per element and runs one kernel per comparison or
     addition; on a GPU each comparison also waits for the device. `max(1, t)` waits once, as `if t > 1` does.
 
-    ## When this is wrong
-    When the tensor has a handful of elements, lies on the CPU, and the code does not run often.
-
-    ## Example
-    ```python
-    longest = max(lengths)
-    count = max(1, mask.sum())
-    ```
-
-    ## Use instead
-    ```python
-    longest = lengths.max()
-    count = mask.sum().clamp(min=1)
-    ```
-
     ## Fix safety
     Unsafe: a NaN wins in `.max()` and `.min()`, narrow integers and roundings may differ in `.sum(0)`, and
     `.clamp` keeps a tensor where the built-in might have returned the number.
@@ -68,7 +43,6 @@ class PythonReductionOverTensor(Rule):
     id = "PTO404"
     name = "python-reduction-over-tensor"
     family = "ops"
-    severity = Severity.MEDIUM
     triggers = ("sum(", "max(", "min(", "sorted(", "any(", "all(")
     nodes = (ast.Call,)
     calls = frozenset(_INSTEAD)
@@ -118,45 +92,27 @@ class PythonReductionOverTensor(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def longest(lengths: torch.Tensor):
                 return max(lengths)  # !
-            """,
-            """
-            def longest(lengths: torch.Tensor):
-                return lengths.max()
-            """,
-        ),
-        Invalid(
-            """
+                # + return lengths.max()
+        """),
+        Invalid("""
             def loss(parts, targets: torch.Tensor, ignore_index):
                 kept = (targets != ignore_index).sum()
                 return torch.cat(parts).sum() / max(1, kept)  # !
-            """,
-            """
-            def loss(parts, targets: torch.Tensor, ignore_index):
-                kept = (targets != ignore_index).sum()
-                return torch.cat(parts).sum() / kept.clamp(min=1)
-            """,
-        ),
-        Invalid(
-            """
+                # + return torch.cat(parts).sum() / kept.clamp(min=1)
+        """),
+        Invalid("""
             labels = logits.argmax(dim=-1)
             if any(label == 0 for label in labels):  # !
                 skip()
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             weights = torch.ones(n, device=device)
             total = sum(weights)  # !
-            """,
-            """
-            weights = torch.ones(n, device=device)
-            total = weights.sum(0)
-            """,
-        ),
+            # + total = weights.sum(0)
+        """),
     )
     BENCHMARK = Benchmark(
         setup="import torch\nv = torch.arange(10000.)",
@@ -238,8 +194,7 @@ def _bounded(node: ast.Call, name: str, file: SourceFile) -> Iterator[Problem]:
 
 def _is_tiny(name: ast.Name, file: SourceFile) -> bool:
     """`torch.randint(width, (2,))`: made with a handful of elements."""
-    binding = file.bindings.last_before(name)
-    call = binding.value if binding is not None and binding.kind == "assign" else None
+    call = assigned(name, file)
     if not isinstance(call, ast.Call) or not file.imports.qualified(call.func).startswith("torch."):
         return False
     sizes = [a for a in call.args if isinstance(a, (ast.Tuple, ast.List)) and len(a.elts) == 1]

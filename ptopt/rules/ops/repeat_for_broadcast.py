@@ -3,7 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Benchmark, Edit, Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile, quote
+from ptopt.rules.base import Benchmark, Edit, Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.ops._calls import int_literal, runs_once, torch_op
 from ptopt.rules.shared.flow import is_cast, outer_call, reads
 
@@ -32,19 +33,6 @@ class RepeatForBroadcast(Rule):
     ## Why it is slow
     `repeat` writes n copies to memory, and they are read back at once. `expand` gives the same values as a view with
     stride 0: nothing is written, and the operation reads the one copy.
-
-    ## When this is wrong
-    When the copy is written to later.
-
-    ## Example
-    ```python
-    diff = points.unsqueeze(1).repeat(1, n, 1) - others
-    ```
-
-    ## Use instead
-    ```python
-    diff = points.unsqueeze(1).expand(-1, n, -1) - others
-    ```
 
     ## Fix safety
     Safe for the index of `gather` where the code shows the number of dimensions. Unsafe where `repeat` might add dimensions
@@ -80,31 +68,20 @@ class RepeatForBroadcast(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def cost(points: torch.Tensor, others):
                 return points[:, None, :].repeat(1, n, 1) - others  # !
-            """,
-            """
-            def cost(points: torch.Tensor, others):
-                return points[:, None, :].expand(-1, n, -1) - others
-            """,
-        ),
-        Invalid(
-            """
+                # + return points[:, None, :].expand(-1, n, -1) - others
+        """),
+        Invalid("""
             picked = torch.gather(x, 1, index.unsqueeze(-1).repeat(1, 1, x.shape[-1]))  # !
-            """,
-            """
-            picked = torch.gather(x, 1, index.unsqueeze(-1).expand(-1, -1, x.shape[-1]))
-            """,
-        ),
-        Invalid(
-            """
+            # + picked = torch.gather(x, 1, index.unsqueeze(-1).expand(-1, -1, x.shape[-1]))
+        """),
+        Invalid("""
             def fuse(text, image, n):
                 words = text.unsqueeze(1).repeat(1, n, 1)  # !
                 return torch.cat([words, image], dim=-1)
-            """
-        ),
+        """),
     )
     BENCHMARK = Benchmark(
         setup="import torch\nx = torch.randn(64, 128)\ny = torch.randn(64, 100, 128)",

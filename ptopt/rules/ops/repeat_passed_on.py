@@ -3,7 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Invalid, Problem, SourceFile, quote
+from ptopt.rules.base import Invalid, Problem, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.ops._calls import int_literal, runs_once
 from ptopt.rules.ops.repeat_for_broadcast import RepeatForBroadcast
 from ptopt.rules.shared.calls import CallRule, ResolvedCall
@@ -24,19 +25,6 @@ class RepeatPassedOn(CallRule):
     ## Why it is slow
     `repeat` writes n copies of the same values to memory, and they are read back. `expand` is a view with stride 0 that every operation
     which only reads takes as well.
-
-    ## When this is wrong
-    When the callee writes to its argument, or calls `view` across the repeated dimension.
-
-    ## Example
-    ```python
-    queries = self.query_embed.weight.unsqueeze(1).repeat(1, batch, 1)
-    ```
-
-    ## Use instead
-    ```python
-    queries = self.query_embed.weight.unsqueeze(1).expand(-1, batch, -1)
-    ```
 
     ## Fix safety
     There is no fix: what the callee does with the copies must be seen.
@@ -76,29 +64,24 @@ class RepeatPassedOn(CallRule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             class Decoder(nn.Module):
                 def forward(self, x, batch):
                     queries = self.query.weight.unsqueeze(1).repeat(1, batch, 1)  # !
+                    # ~ queries = self.query.weight.unsqueeze(1).expand(-1, batch, -1)
                     return self.transformer(x, queries)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Head(nn.Module):
                 def forward(self, x):
                     return self.attend(x, self.prompt.unsqueeze(0).repeat(x.size(0), 1, 1))  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Net(nn.Module):
                 def forward(self, x: torch.Tensor, text: torch.Tensor):
                     words = text[:, None].repeat(1, x.shape[1], 1)  # !
                     return self.fuse(x, words)
-            """
-        ),
+        """),
     )
 
     def check_call(self, call: ResolvedCall) -> Iterator[Problem]:

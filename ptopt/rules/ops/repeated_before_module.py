@@ -3,7 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import beside, quote
 from ptopt.rules.ops._calls import int_literal
 from ptopt.rules.ops._pure import is_module_call
 from ptopt.rules.shared.flow import runs_network, value_of
@@ -24,19 +25,6 @@ class RepeatedBeforeModule(Rule):
     ## Why it is slow
     Equal rows give equal results: with n copies the network does n times the work, and keeps n times the activations.
     The small result can be repeated instead, often as a view.
-
-    ## When this is wrong
-    When the network draws random numbers, or mixes the samples of a batch.
-
-    ## Example
-    ```python
-    memory = self.encoder(images.repeat_interleave(beams, dim=0))
-    ```
-
-    ## Use instead
-    ```python
-    memory = self.encoder(images).repeat_interleave(beams, dim=0)
-    ```
 
     ## Fix safety
     No fix is offered: the result may be a structure.
@@ -92,18 +80,16 @@ class RepeatedBeforeModule(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             class Model(nn.Module):
                 def __init__(self):
                     self.encoder = nn.Linear(8, 8)
 
                 def forward(self, x, beams):
                     return self.encoder(x.repeat_interleave(beams, dim=0))  # !
-            """
-        ),
-        Invalid(
-            """
+                    # ~ return self.encoder(x).repeat_interleave(beams, dim=0)
+        """),
+        Invalid("""
             class Model(nn.Module):
                 def __init__(self):
                     self.proj = nn.Linear(8, 8)
@@ -111,18 +97,15 @@ class RepeatedBeforeModule(Rule):
                 def forward(self, x, n):
                     x = x.unsqueeze(1).expand(-1, n, -1)
                     return self.proj(x)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Model(nn.Module):
                 def __init__(self):
                     self.text_model = nn.Linear(8, 8)
 
                 def encode(self, tokens):
                     return self.text_model(torch.cat([tokens, tokens]))  # !
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
@@ -143,7 +126,7 @@ class RepeatedBeforeModule(Rule):
             f"{quote(file, node.func, 30)} runs on copies of the same rows ({quote(file, copied, 50)}). Run it on {quote(file, source, 30)} "
             "once, and repeat or `expand` its result.",
             0.4,
-            (Evidence(copied.lineno, "the copies"),) if copied.lineno != node.lineno else (),
+            beside(node, copied, "the copies"),
             subject=source,
             facts={
                 "module": is_module_call(node, file),

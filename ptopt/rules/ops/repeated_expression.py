@@ -4,7 +4,8 @@ import ast
 from collections import Counter
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.ops._pure import (
     changes,
     cost,
@@ -17,6 +18,7 @@ from ptopt.rules.ops._pure import (
     result_changes,
     steady,
 )
+from ptopt.rules.shared.flow import block_of
 from ptopt.source.calls import called_name, last_name
 from ptopt.source.frequency import Often
 from ptopt.source.index import FUNCTIONS, FunctionNode, walk
@@ -35,17 +37,6 @@ class RepeatedExpression(Rule):
 
     ## When this is wrong
     When the submodule holds dropout and two different samples are wanted.
-
-    ## Example
-    ```python
-    loss = x * torch.log(mu + eps) - theta * torch.log(mu + eps)
-    ```
-
-    ## Use instead
-    ```python
-    log_mu = torch.log(mu + eps)
-    loss = x * log_mu - theta * log_mu
-    ```
 
     ## Fix safety
     No fix: the name of the shared value is for the author to choose.
@@ -89,15 +80,15 @@ class RepeatedExpression(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def log_likelihood(x, mu, theta, eps):
                 a = theta * torch.log(theta + mu + eps)
+                # ~ shared = torch.log(theta + mu + eps)
+                # ~ a = theta * shared
                 return a + x * torch.log(theta + mu + eps)  # !
-            """
-        ),
-        Invalid(
-            """
+                # ~ return a + x * shared
+        """),
+        Invalid("""
             class Decoder(nn.Module):
                 def __init__(self):
                     super().__init__()
@@ -106,15 +97,12 @@ class RepeatedExpression(Rule):
                 def forward(self, z):
                     raw = self.scale(z)
                     return raw, torch.exp(self.scale(z))  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def scores(q, k):
                 weights = torch.softmax(q @ k.transpose(-2, -1), dim=-1)
                 return weights, q @ k.transpose(-2, -1)  # !
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
@@ -230,10 +218,7 @@ def _dominates(first: ast.expr, second: ast.expr, file: SourceFile) -> bool:
         return True
     for ancestor, child in file.index.ancestors(second):
         if ancestor is block:
-            for name in ("body", "orelse", "finalbody"):
-                stmts = getattr(ancestor, name, None)
-                if isinstance(stmts, list) and one in stmts:
-                    return child in stmts
+            return child in block_of(one, file)
     return False
 
 

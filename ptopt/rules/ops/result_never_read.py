@@ -7,18 +7,8 @@ from bisect import bisect_right
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ptopt.rules.base import (
-    TEXTBOOK,
-    Evidence,
-    Fix,
-    Invalid,
-    Problem,
-    Rule,
-    Safety,
-    Severity,
-    SourceFile,
-    quote,
-)
+from ptopt.rules.base import TEXTBOOK, Evidence, Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.ops._networks import RUNS, Work
 from ptopt.rules.ops._unread import all_are_read, assignments
 from ptopt.rules.ops._wasted import (
@@ -152,18 +142,15 @@ class ResultNeverRead(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             class Trainer(nn.Module):
                 def forward(self, image, output, recon_loss, gan_loss):
                     real = self.vgg(image)
                     fake = self.vgg(output)
                     perceptual_loss = F.mse_loss(fake, real)  # !
                     return recon_loss + gan_loss
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Loss(nn.Module):
                 def forward(self, video, output):
                     total = []
@@ -172,10 +159,8 @@ class ResultNeverRead(Rule):
                         fake = discriminator(output)
                         total.append(hinge(fake))
                     return sum(total)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def grad_norm(loss, layer):
                 return torch.autograd.grad(loss, layer, retain_graph=True)[0].norm()
 
@@ -187,50 +172,29 @@ class ResultNeverRead(Rule):
                     if not self.training:
                         loss = loss * norm
                     return loss
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Data(Dataset):
                 def __getitem__(self, index):
                     item = self.items[index]
                     text = self.tokenizer.decode(item)  # !
+                    # +
                     return torch.tensor(item)
-            """,
-            fixed="""
-            class Data(Dataset):
-                def __getitem__(self, index):
-                    item = self.items[index]
-                    return torch.tensor(item)
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Data(Dataset):
                 def load(self, path):
                     return cv2.imread(path)
 
                 def __getitem__(self, index):
                     image = self.load(self.paths[index])  # !
+                    # +
                     try:
                         image = self.load(self.paths[index])
                         return torch.from_numpy(image)
                     except OSError:
                         return None
-            """,
-            fixed="""
-            class Data(Dataset):
-                def load(self, path):
-                    return cv2.imread(path)
-
-                def __getitem__(self, index):
-                    try:
-                        image = self.load(self.paths[index])
-                        return torch.from_numpy(image)
-                    except OSError:
-                        return None
-            """,
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

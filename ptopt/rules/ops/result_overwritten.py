@@ -4,10 +4,11 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.ops._pure import cost, is_module_call
 from ptopt.rules.ops._wasted import expensive
-from ptopt.rules.shared.flow import runs_network
+from ptopt.rules.shared.flow import block_of, runs_network
 from ptopt.source.calls import called_name
 from ptopt.source.frequency import Often
 from ptopt.source.index import FunctionNode, own_nodes, walk
@@ -25,9 +26,6 @@ class ResultOverwritten(Rule):
 
     ## Why it is slow
     Where the branch is taken, such as with a cache in generation, the first computation was for nothing.
-
-    ## When this is wrong
-    When the branch is hardly ever taken.
 
     ## Example
     ```python
@@ -98,8 +96,7 @@ class ResultOverwritten(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             class Attention(nn.Module):
                 def __init__(self):
                     self.key = nn.Linear(8, 8)
@@ -109,19 +106,15 @@ class ResultOverwritten(Rule):
                     if past is not None:
                         key = past
                     return key
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def weights(scores: torch.Tensor, given):
                 probs = torch.softmax(scores, dim=-1)  # !
                 if given is not None:
                     probs = given
                 return probs
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Model(nn.Module):
                 def __init__(self):
                     self.encoder = nn.Linear(8, 8)
@@ -133,8 +126,7 @@ class ResultOverwritten(Rule):
                     else:
                         cached = {}
                     return memory
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
@@ -208,17 +200,13 @@ def _overwrites(
     node: ast.Assign, name: str, function: FunctionNode, file: SourceFile
 ) -> tuple[ast.If, ast.stmt] | None:
     """The later condition of the same block in a branch of which the name is replaced unread, and where."""
-    parent = file.index.parent(node)
-    for field in ("body", "orelse", "finalbody"):
-        block = getattr(parent, field, None)
-        if isinstance(block, list) and node in block:
-            later = block[block.index(node) + 1 :]
-            if not any(isinstance(stmt, ast.If) for stmt in later):
-                return None
-            reads = [load.lineno for load in file.uses.loads(function, name) if load.lineno > node.lineno]
-            bound = [b.line for b in file.bindings.of(function, name) if b.line > node.lineno]
-            return _replaced(later, name, reads, bound)
-    return None
+    block = block_of(node, file)
+    later = block[block.index(node) + 1 :] if block else []
+    if not any(isinstance(stmt, ast.If) for stmt in later):
+        return None
+    reads = [load.lineno for load in file.uses.loads(function, name) if load.lineno > node.lineno]
+    bound = [b.line for b in file.bindings.of(function, name) if b.line > node.lineno]
+    return _replaced(later, name, reads, bound)
 
 
 def _replaced(

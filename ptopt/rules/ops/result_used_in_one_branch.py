@@ -4,7 +4,8 @@ import ast
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.ops._early_exit import Early, is_taken_often, needed_only_behind
 from ptopt.rules.ops._pure import changes, costly, is_module_call, is_pure, nested_functions, reads
 from ptopt.rules.ops._wasted import is_only_work, runs_for_effect, works_in
@@ -26,23 +27,6 @@ class ResultUsedInOneBranch(Rule):
 
     ## When this is wrong
     When the call has an effect besides its result (a hook, a buffer, the random state).
-
-    ## Example
-    ```python
-    probs = logits.softmax(-1)
-    if self.training:
-        return loss(logits)
-    else:
-        return probs
-    ```
-
-    ## Use instead
-    ```python
-    if self.training:
-        return loss(logits)
-    else:
-        return logits.softmax(-1)
-    ```
 
     ## Fix safety
     No fix: the line moves, and a submodule may have effects of its own.
@@ -97,25 +81,22 @@ class ResultUsedInOneBranch(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def forward(self, logits, target):
                 probs = logits.softmax(-1)  # !
+                # ~
                 if self.training:
                     return self.loss(logits, target)
                 else:
                     return probs
-            """
-        ),
-        Invalid(
-            """
+                    # ~ return logits.softmax(-1)
+        """),
+        Invalid("""
             def forward(self, x, w):
                 scores = torch.matmul(x, w)  # !
                 return x + 1
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def validation_step(self, batch, batch_idx):
                 loss = self.loss(batch)
                 audio = self.vocoder(batch)  # !
@@ -123,10 +104,8 @@ class ResultUsedInOneBranch(Rule):
                 if batch_idx != 0:
                     return loss
                 self.show(audio, again)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Head(nn.Module):
                 def __init__(self):
                     super().__init__()
@@ -137,8 +116,7 @@ class ResultUsedInOneBranch(Rule):
                     if self.training:
                         return x, aux
                     return x
-            """
-        ),
+        """),
     )
 
     def may_be_sure(self, file: SourceFile) -> bool:

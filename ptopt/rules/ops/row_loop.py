@@ -3,18 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import (
-    Benchmark,
-    Evidence,
-    Invalid,
-    Problem,
-    Rule,
-    Severity,
-    SourceFile,
-    Span,
-    method_call,
-    quote,
-)
+from ptopt.rules.base import Benchmark, Evidence, Invalid, Problem, Rule, SourceFile, Span
+from ptopt.rules.code import method_call, quote
 from ptopt.rules.ops._calls import Op, is_range, names_in, torch_op
 from ptopt.source.index import own_nodes, walk
 
@@ -45,9 +35,6 @@ class RowLoop(Rule):
     Each row gets kernels of its own, and each `.item()` makes Python wait for the GPU. The same reduction along the last
     dimension of the whole tensor is one kernel, and one `.tolist()` reads all results.
 
-    ## When this is wrong
-    When the rows differ in length, so that they never were one tensor.
-
     ## Example
     ```python
     for row in scores[:length]:
@@ -70,7 +57,6 @@ class RowLoop(Rule):
     id = "PTO417"
     name = "row-loop"
     family = "ops"
-    severity = Severity.MEDIUM
     triggers = (".item()",)
     requires = tuple(f"{name}(" for name in _ROWWISE)
     nodes = (ast.For,)
@@ -111,8 +97,7 @@ class RowLoop(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def decode(scores, length):
                 tags = []
                 for row in scores[:length]:  # !
@@ -120,35 +105,28 @@ class RowLoop(Rule):
                     _, best = torch.max(row, 0)
                     tags.append((best.item(), probs[best].item()))
                 return tags
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def peaks(scores: torch.Tensor):
                 found = []
                 for row in scores:  # !
                     found.append(row.max().item())
                 return found
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def correct(scores: torch.Tensor, labels):
                 count = 0
                 for i in range(len(scores)):  # !
                     if scores[i].argmax().item() == labels[i]:
                         count += 1
                 return count
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             probs = torch.softmax(logits, dim=-1)
             for p in probs:  # !
                 best = torch.argmax(p)
                 names.append(labels[best.item()])
-            """
-        ),
+        """),
     )
     BENCHMARK = Benchmark(
         setup="import torch\nx = torch.randn(4000, 64)",

@@ -4,17 +4,8 @@ import ast
 from bisect import bisect_right
 from collections.abc import Iterator
 
-from ptopt.rules.base import (
-    Benchmark,
-    Evidence,
-    Invalid,
-    Problem,
-    Rule,
-    Severity,
-    SourceFile,
-    Span,
-    method_call,
-)
+from ptopt.rules.base import Benchmark, Evidence, Invalid, Problem, Rule, Severity, SourceFile, Span
+from ptopt.rules.code import method_call
 from ptopt.rules.ops._calls import names_in
 from ptopt.source.file import remembered
 from ptopt.source.index import FunctionNode, walk
@@ -34,25 +25,6 @@ class RunningSumLoop(Rule):
     ## Why it is slow
     Every entry costs a few interpreted instructions, a Python integer, and a conversion. `cumsum` does the same in one
     pass over the array, some fifty times faster; index tables have one entry per document or sample.
-
-    ## When this is wrong
-    When the table has a few entries.
-
-    ## Example
-    ```python
-    pointers, address = [], 0
-    for size in sizes:
-        pointers.append(address)
-        address += size * item_size
-    pointers = np.array(pointers, dtype=np.int64)
-    ```
-
-    ## Use instead
-    ```python
-    pointers = np.zeros(len(sizes), dtype=np.int64)
-    np.cumsum(sizes[:-1], out=pointers[1:])
-    pointers *= item_size
-    ```
 
     ## Fix safety
     None: the list is built and converted in different places.
@@ -98,10 +70,14 @@ class RunningSumLoop(Rule):
                 pointers.append(address)
                 address += size * item_size
             pointers = np.array(pointers, dtype=np.int64)
-            """
+            """,
+            instead="""
+            pointers = np.zeros(len(sizes), dtype=np.int64)
+            np.cumsum(sizes[:-1], out=pointers[1:])
+            pointers *= item_size
+            """,
         ),
-        Invalid(
-            """
+        Invalid("""
             class Writer:
                 def pointers(self, sizes):
                     address = 0
@@ -114,18 +90,15 @@ class RunningSumLoop(Rule):
                 def write(self, sizes):
                     pointers = self.pointers(sizes)
                     pointers = np.array(pointers, dtype=np.int64)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def ends(sizes):
                 total, table = 0, []
                 for size in sizes:  # !
                     total += size
                     table.append(total)
                 return torch.tensor(table)
-            """
-        ),
+        """),
     )
     BENCHMARK = Benchmark(
         setup="import numpy as np\nsizes = np.random.default_rng(0).integers(1, 100, 50000)",

@@ -3,7 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import beside, quote
 from ptopt.rules.ops._calls import FEW
 from ptopt.rules.ops._pure import leaves_loop, result_changes
 from ptopt.rules.shared.repeats import repeat_of, stays_same, words_for
@@ -29,17 +30,6 @@ class ScanRepeatedInLoop(Rule):
     ## When this is wrong
     When the collection is changed in the loop in a way that cannot be seen from here, or holds a few elements.
 
-    ## Example
-    ```python
-    padded = [row + [0] * (max(lengths) - len(row)) for row in rows]
-    ```
-
-    ## Use instead
-    ```python
-    longest = max(lengths)
-    padded = [row + [0] * (longest - len(row)) for row in rows]
-    ```
-
     ## Fix safety
     No fix is offered: the line before the loop may need a name that is free.
 
@@ -62,10 +52,6 @@ class ScanRepeatedInLoop(Rule):
             return best
         """,
         """
-        longest = max(lengths)
-        padded = [row + [0] * (longest - len(row)) for row in rows]
-        """,
-        """
         for epoch in range(epochs):
             order = sorted(pool)
             pool.append(train(order))
@@ -77,31 +63,27 @@ class ScanRepeatedInLoop(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def pad(rows, lengths):
                 return [row + [0] * (max(lengths) - len(row)) for row in rows]  # !
-            """
-        ),
-        Invalid(
-            """
+                # ~ longest = max(lengths)
+                # ~ return [row + [0] * (longest - len(row)) for row in rows]
+        """),
+        Invalid("""
             def split(samples, held_out):
                 train = []
                 for sample in samples:
                     if sample.name not in set(held_out):  # !
                         train.append(sample)
                 return train
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def weights(labels, classes):
                 found = []
                 for c in classes:
                     found.append(np.unique(labels, return_counts=True)[1][c])  # !
                 return torch.tensor(found)
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
@@ -130,7 +112,7 @@ class ScanRepeatedInLoop(Rule):
             f"{quote(file, node)} goes over all of {quote(file, scanned, 40)} in each iteration of the {over} at line "
             f"{place.lineno}, and gives the same result each time. Compute it once before the {over} and use the name.",
             0.3 if few else 0.4,
-            (Evidence(place.lineno, f"the {over}"),) if place.lineno != node.lineno else (),
+            beside(node, place, f"the {over}"),
             cause=place,
             subject=scanned,
             facts={

@@ -5,7 +5,8 @@ import re
 from collections.abc import Iterator
 from typing import ClassVar
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, Span, quote
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, Span
+from ptopt.rules.code import beside, quote
 from ptopt.rules.ops._calls import int_literal, names_in
 from ptopt.rules.ops._pure import changes, reads
 from ptopt.source.calls import called_name
@@ -31,20 +32,6 @@ class SelectionPerValue(Rule):
     ## Why it is slow
     Each value costs one pass over all elements, and on a GPU several kernels and often a wait for the size of the selection.
     The time grows with the number of values times the number of elements, where one pass would do.
-
-    ## When this is wrong
-    When there are two or three values only, or what is done with the elements differs from value to value.
-
-    ## Example
-    ```python
-    for c in range(num_classes):
-        counts[c] = (labels == c).sum()
-    ```
-
-    ## Use instead
-    ```python
-    counts = torch.bincount(labels.flatten(), minlength=num_classes)
-    ```
 
     ## Fix safety
     No fix is offered: what takes the place of the loop depends on what it computes.
@@ -99,23 +86,23 @@ class SelectionPerValue(Rule):
                 for c in range(num_classes):  # !
                     counts[c] = (labels == c).sum()
                 return counts
-            """
+            """,
+            instead="""
+            def frequencies(labels, num_classes):
+                return torch.bincount(labels.flatten(), minlength=num_classes)
+            """,
         ),
-        Invalid(
-            """
+        Invalid("""
             def indices(labels):
                 return {c: [i for i, l in enumerate(labels) if l == c] for c in set(labels)}  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def prototypes(features, targets):
                 means = []
                 for value in torch.unique(targets):  # !
                     means.append(features[targets == value].mean(0))
                 return torch.stack(means)
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
@@ -143,7 +130,7 @@ class SelectionPerValue(Rule):
             f"{quote(file, test, 40)} looks at all of {quote(file, scanned, 40)} again for each value of "
             f"{quote(file, iterable, 40)}. {_instead(use, python, scanned, file)}",
             0.4,
-            (Evidence(test.lineno, "the pass over all elements"),) if test.lineno != node.lineno else (),
+            beside(node, test, "the pass over all elements"),
             cause=node,
             span=Span(node.lineno, max(node.lineno, node.body[0].lineno - 1))
             if isinstance(node, ast.For)

@@ -4,7 +4,8 @@ import ast
 import math
 from collections.abc import Iterator
 
-from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.ops._calls import Op, torch_op
 from ptopt.rules.shared.flow import reads
 from ptopt.source.calls import last_name
@@ -30,16 +31,6 @@ class SigmoidBeforeThreshold(Rule):
 
     ## When this is wrong
     When the probabilities are needed elsewhere, or a difference in the last digit matters.
-
-    ## Example
-    ```python
-    masks = logits.sigmoid() > 0.5
-    ```
-
-    ## Use instead
-    ```python
-    masks = logits > 0
-    ```
 
     ## Fix safety
     There is no fix: rounding at the threshold may differ.
@@ -70,30 +61,22 @@ class SigmoidBeforeThreshold(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             masks = torch.sigmoid(logits) > 0.5  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def accuracy(logits: torch.Tensor, y):
                 predicted = torch.sigmoid(logits)  # !
                 return ((predicted > 0.5) == y).float().mean()
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def masks(logits: torch.Tensor):
                 return (logits.sigmoid() >= 0.3).float()  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def masks(logits: torch.Tensor, threshold=0.5):
                 return nn.Sigmoid()(logits) > threshold  # !
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -5,7 +5,8 @@ import re
 from collections.abc import Iterator
 from typing import ClassVar
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, Span, quote
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, Span
+from ptopt.rules.code import quote
 from ptopt.rules.ops._calls import FEW, names_in
 from ptopt.rules.ops._slices import Slices, slices_of, stacked
 from ptopt.rules.ops.element_loop import ElementLoop
@@ -31,9 +32,6 @@ class SliceLoop(Rule):
     Every iteration starts its own small kernels, and Python sets up each of them. The same operations on the whole tensor are
     a few large kernels.
 
-    ## When this is wrong
-    When the dimension is short, or the loop keeps the whole result from having to fit into memory.
-
     ## Example
     ```python
     return torch.stack([F.softmax(x[i], dim=1) for i in range(x.size(0))], 0)
@@ -54,7 +52,6 @@ class SliceLoop(Rule):
     id = "PTO440"
     name = "slice-loop"
     family = "ops"
-    severity = Severity.MEDIUM
     most_stated = 0.45
     triggers = ("for ",)
     partly: ClassVar[frozenset[str]] = frozenset({"torch.vmap"})
@@ -142,8 +139,7 @@ class SliceLoop(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             class DistortionLoss(nn.Module):
                 def forward(self, weights, z_vals):
                     total = 0
@@ -153,10 +149,8 @@ class SliceLoop(Rule):
                         inter = (w[:, None] * w[None, :] * gap).sum()
                         total = total + inter + (w**2 * z).sum() / 3
                     return total / weights.shape[0]
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Alignment:
                 def __call__(self, ours, theirs):
                     total = 0.0
@@ -167,16 +161,12 @@ class SliceLoop(Rule):
                             b = F.normalize(b, dim=-1)
                             total += -(a * b).sum(dim=-1).mean()
                     return total / batch
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def forward(self, x):
                 return torch.stack([F.softmax(x[i], dim=1) for i in range(x.size(0))], 0)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Temporal(nn.Module):
                 def __init__(self):
                     self.conv = nn.Conv1d(8, 8, 3)
@@ -186,16 +176,13 @@ class SliceLoop(Rule):
                     for t in range(x.shape[3]):  # !
                         outputs.append(self.conv(x[:, :, :, t]).unsqueeze(-1))
                     return torch.cat(outputs, dim=-1)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def scaled(x: torch.Tensor, w: torch.Tensor):
                 out = torch.empty_like(x)
                 for row, weight in zip(x, w):  # !
                     keep(torch.softmax(row * weight, dim=-1))
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

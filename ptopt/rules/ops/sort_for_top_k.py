@@ -3,8 +3,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.ops._calls import Op, int_literal, torch_op
+from ptopt.rules.shared.flow import entries_of
 
 
 class SortForTopK(Rule):
@@ -19,16 +21,6 @@ class SortForTopK(Rule):
 
     ## When this is wrong
     When `k` is close to the size, or equal entries must keep their order.
-
-    ## Example
-    ```python
-    best = scores.argsort(dim=-1, descending=True)[:, :k]
-    ```
-
-    ## Use instead
-    ```python
-    best = scores.topk(k, dim=-1).indices
-    ```
 
     ## Fix safety
     No fix: `topk` may order equal entries differently, and fails where `k` is larger than the size.
@@ -52,11 +44,6 @@ class SortForTopK(Rule):
             return values[:, :10], order
         """,
         """
-        def rank(names):
-            names.sort()
-            return names[0]
-        """,
-        """
         def keep(mask, k):
             order = torch.argsort(mask, stable=True)
             return order[:k]
@@ -67,26 +54,21 @@ class SortForTopK(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def best(scores: torch.Tensor, k):
                 return scores.argsort(dim=-1, descending=True)[:, :k]  # !
-            """
-        ),
-        Invalid(
-            """
+                # ~ return scores.topk(k, dim=-1).indices
+        """),
+        Invalid("""
             def best(scores, k):
                 order = torch.argsort(scores, descending=True)  # !
                 return order[:k]
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def threshold(scores, k):
                 values, _ = torch.sort(scores, dim=-1, descending=True)  # !
                 return values[:, :k].mean()
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
@@ -126,7 +108,7 @@ def _users(op: Op, file: SourceFile) -> list[ast.expr]:
     parent = file.index.parent(use)
     if isinstance(parent, ast.Attribute) and parent.attr in ("values", "indices"):
         use, parent = parent, file.index.parent(parent)
-    elif op.name == "sort" and isinstance(parent, ast.Subscript) and int_literal(_index(parent)) in (0, 1):
+    elif op.name == "sort" and isinstance(parent, ast.Subscript) and int_literal(parent.slice) in (0, 1):
         use, parent = parent, file.index.parent(parent)
     elif op.name == "sort" and not (
         isinstance(parent, ast.Assign) and isinstance(parent.targets[0], ast.Tuple)
@@ -149,10 +131,6 @@ def _users(op: Op, file: SourceFile) -> list[ast.expr]:
     return found
 
 
-def _index(node: ast.Subscript) -> ast.expr:
-    return node.slice
-
-
 def _end(use: ast.expr, dim: int | None, file: SourceFile) -> str:
     """The text of `k` where the use is `[..., :k]`, "1" for a single end, "last" for `[-k:]`; "" for anything else."""
     parent = file.index.parent(use)
@@ -162,7 +140,7 @@ def _end(use: ast.expr, dim: int | None, file: SourceFile) -> str:
         or not isinstance(parent.ctx, ast.Load)
     ):
         return ""
-    parts = parent.slice.elts if isinstance(parent.slice, ast.Tuple) else [parent.slice]
+    parts = entries_of(parent)
     last = parts[-1]
     if dim not in ((0, -1) if len(parts) == 1 else (len(parts) - 1, -1)):
         return ""  # another dimension than the sorted one

@@ -5,19 +5,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
-from ptopt.rules.base import (
-    Evidence,
-    Fix,
-    Invalid,
-    Problem,
-    Rule,
-    Safety,
-    Severity,
-    SourceFile,
-    add_keyword,
-    keyword_of,
-    quote,
-)
+from ptopt.rules.base import Evidence, Fix, Invalid, Problem, Rule, Safety, SourceFile
+from ptopt.rules.code import add_keyword, keyword_of, quote
 from ptopt.rules.ops._calls import Op, torch_op
 from ptopt.source.file import remembered
 from ptopt.source.frequency import Often
@@ -37,21 +26,6 @@ class SyncInRepeatInterleave(Rule):
     Without `output_size` the counts are summed on the device and the sum is copied to the host, which waits for all
     work queued before. With it, nothing waits.
 
-    ## When this is wrong
-    When the tensors live on the CPU.
-
-    ## Example
-    ```python
-    peak = peak.repeat_interleave(counts, dim=0)
-    out = (src - peak).exp()
-    ```
-
-    ## Use instead
-    ```python
-    peak = peak.repeat_interleave(counts, dim=0, output_size=src.size(0))
-    out = (src - peak).exp()
-    ```
-
     ## Fix safety
     Unsafe: the two tensors must have the same size along that dimension, and not merely broadcast.
 
@@ -62,7 +36,6 @@ class SyncInRepeatInterleave(Rule):
     id = "PTO415"
     name = "sync-in-repeat-interleave"
     family = "ops"
-    severity = Severity.MEDIUM
     triggers = ("repeat_interleave(",)
     since: ClassVar[Mapping[str, str]] = {"torch": "1.10"}
     nodes = (ast.Call,)
@@ -86,44 +59,25 @@ class SyncInRepeatInterleave(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def softmax(src: torch.Tensor, ptr: torch.Tensor):
                 count = ptr[1:] - ptr[:-1]
                 peak = segment(src, ptr).repeat_interleave(count, dim=0)  # !
+                # + peak = segment(src, ptr).repeat_interleave(count, dim=0, output_size=src.size(0))
                 return (src - peak).exp()
-            """,
-            """
-            def softmax(src: torch.Tensor, ptr: torch.Tensor):
-                count = ptr[1:] - ptr[:-1]
-                peak = segment(src, ptr).repeat_interleave(count, dim=0, output_size=src.size(0))
-                return (src - peak).exp()
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def centre(x: torch.Tensor, means: torch.Tensor, sizes: torch.Tensor):
                 return x - torch.repeat_interleave(means, sizes, dim=0)  # !
-            """,
-            """
-            def centre(x: torch.Tensor, means: torch.Tensor, sizes: torch.Tensor):
-                return x - torch.repeat_interleave(means, sizes, dim=0, output_size=x.size(0))
-            """,
-        ),
-        Invalid(
-            """
+                # + return x - torch.repeat_interleave(means, sizes, dim=0, output_size=x.size(0))
+        """),
+        Invalid("""
             def scale(x: torch.Tensor, w: torch.Tensor, batch: torch.Tensor):
                 sizes = torch.bincount(batch)
                 wide = torch.repeat_interleave(w, sizes, dim=0)  # !
+                # + wide = torch.repeat_interleave(w, sizes, dim=0, output_size=x.size(0))
                 return wide * x
-            """,
-            """
-            def scale(x: torch.Tensor, w: torch.Tensor, batch: torch.Tensor):
-                sizes = torch.bincount(batch)
-                wide = torch.repeat_interleave(w, sizes, dim=0, output_size=x.size(0))
-                return wide * x
-            """,
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

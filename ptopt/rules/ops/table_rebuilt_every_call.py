@@ -4,7 +4,8 @@ import ast
 from collections.abc import Iterator
 from typing import ClassVar
 
-from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.ops._pure import TABLES, changes, fixed_attributes, is_deferred
 from ptopt.rules.shared.places import frequency_evidence
 from ptopt.source.bindings import is_self
@@ -103,8 +104,7 @@ class TableRebuiltEveryCall(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             class Net(nn.Module):
                 def __init__(self, bits):
                     super().__init__()
@@ -113,25 +113,20 @@ class TableRebuiltEveryCall(Rule):
                 def forward(self, x):
                     powers = 2 ** torch.arange(self.bits, device=x.device)  # !
                     return (x * powers).sum(-1)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Attention(nn.Module):
                 def forward(self, x):
                     n = x.shape[1]
                     mask = torch.triu(torch.ones(n, n, device=x.device), diagonal=1)  # !
                     return x.masked_fill(mask.bool(), 0)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Time(nn.Module):
                 def forward(self, t):
                     freqs = torch.exp(-math.log(10000) * torch.arange(0, 128, device=t.device) / 128)  # !
                     return torch.cos(t[:, None] * freqs)
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

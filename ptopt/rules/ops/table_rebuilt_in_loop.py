@@ -4,7 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, method_call, quote
+from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile
+from ptopt.rules.code import beside, method_call, quote
 from ptopt.rules.ops._calls import names_in
 from ptopt.source.calls import last_name
 from ptopt.source.index import COMPREHENSIONS, FUNCTIONS, own_nodes
@@ -26,24 +27,6 @@ class TableRebuiltInLoop(Rule):
     ## Why it is slow
     Each call walks over all modules and makes a new dictionary or list with an entry for every parameter, to use one of them. Built
     once before the loop, it serves all iterations: its tensors share memory with the parameters.
-
-    ## When this is wrong
-    When the loop adds or replaces modules or parameters.
-
-    ## Example
-    ```python
-    for name, value in checkpoint.items():
-        if model.state_dict()[name].shape == value.shape:
-            kept[name] = value
-    ```
-
-    ## Use instead
-    ```python
-    own = model.state_dict()
-    for name, value in checkpoint.items():
-        if own[name].shape == value.shape:
-            kept[name] = value
-    ```
 
     ## Fix safety
     None: the name of the new variable is the author's choice.
@@ -85,24 +68,21 @@ class TableRebuiltInLoop(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             for name, value in checkpoint.items():
+            # ~ own = model.state_dict()
+            # ~ for name, value in checkpoint.items():
                 if model.state_dict()[name].shape == value.shape:  # !
+                # ~ if own[name].shape == value.shape:
                     kept[name] = value
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             kept = {k: v for k, v in checkpoint.items() if k in model.state_dict()}  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             for i, grad in enumerate(grads):
                 list(model.parameters())[i].grad = grad  # !
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
@@ -128,7 +108,7 @@ class TableRebuiltInLoop(Rule):
             f"{quote(file, name, 50)} walks over all modules and makes a new table in each iteration of the loop at line {place.lineno}, "
             f"which takes one entry. Build it once before the loop (`table = {quote(file, name, 50).strip('`')}`) and look up there.",
             0.4,
-            (Evidence(place.lineno, "the loop"),) if place.lineno != node.lineno else (),
+            beside(node, place, "the loop"),
             cause=place,
             facts={
                 "state_dict": isinstance(node.func, ast.Attribute) and node.func.attr == "state_dict",

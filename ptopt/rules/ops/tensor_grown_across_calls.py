@@ -3,7 +3,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile
 from ptopt.rules.ops._calls import same_code
 from ptopt.rules.ops.cat_in_loop import joined_parts, joining_assignments
 from ptopt.source.bindings import is_self
@@ -21,24 +21,6 @@ class TensorGrownAcrossCalls(Rule):
     Each call allocates a new tensor and copies all that was collected so far, so the copying grows with the square of the
     number of calls. A list that is concatenated where it is read copies each element once.
 
-    ## When this is wrong
-    When every call is followed by a read of the whole tensor, as in a key-value cache.
-
-    ## Example
-    ```python
-    def update(self, preds):
-        self.preds = torch.cat([self.preds, preds])
-    ```
-
-    ## Use instead
-    ```python
-    def update(self, preds):
-        self.preds.append(preds)
-
-    def compute(self):
-        preds = torch.cat(self.preds)
-    ```
-
     ## Fix safety
     None: the start value and every reader change, too.
 
@@ -49,7 +31,6 @@ class TensorGrownAcrossCalls(Rule):
     id = "PTO443"
     name = "tensor-grown-across-calls"
     family = "ops"
-    severity = Severity.MEDIUM
     most_stated = 0.5
     triggers = ("cat(", "concat(", "concatenate(", "hstack(", "vstack(", "append(")
     requires = ("self",)
@@ -79,33 +60,32 @@ class TensorGrownAcrossCalls(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             class F1(Metric):
                 def reset(self):
                     self.preds = torch.tensor([])
+                    # ~ self.preds = []
 
                 def update(self, preds):
                     self.preds = torch.cat([self.preds, preds])  # !
-            """
-        ),
-        Invalid(
-            """
+                # ~     self.preds.append(preds)
+                # ~
+                # ~ def compute(self):
+                # ~     return torch.cat(self.preds)
+        """),
+        Invalid("""
             class Collect(Callback):
                 def on_batch_end(self, state):
                     if self.outputs is None:
                         self.outputs = state.output
                     else:
                         self.outputs = np.concatenate([self.outputs, state.output], axis=0)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Store:
                 def add(self, key, value):
                     self.rows[key] = torch.cat((self.rows[key], value), dim=0)  # !
-            """
-        ),
+        """),
     )
 
     def candidates(self, file: SourceFile) -> list[ast.AST]:

@@ -3,7 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import quote
 from ptopt.source.bindings import is_self
 from ptopt.source.frequency import Often
 
@@ -17,19 +18,6 @@ class WeightRowsByIndex(Rule):
     ## Why it is slow
     The backward pass of such an index is `index_put_` with accumulation, which sorts the indices to add up equal ones.
     The backward pass of `index_select` adds the rows directly.
-
-    ## When this is wrong
-    When the index is a mask, or no gradient is wanted.
-
-    ## Example
-    ```python
-    w = self.weight[edge_type]
-    ```
-
-    ## Use instead
-    ```python
-    w = self.weight.index_select(0, edge_type)
-    ```
 
     ## Fix safety
     No fix: `index_select` wants a vector of indices.
@@ -76,8 +64,7 @@ class WeightRowsByIndex(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             class Net(nn.Module):
                 def __init__(self):
                     super().__init__()
@@ -85,10 +72,9 @@ class WeightRowsByIndex(Rule):
 
                 def forward(self, ids: torch.Tensor):
                     return self.weight[ids]  # !
-            """
-        ),
-        Invalid(
-            """
+                    # ~ return self.weight.index_select(0, ids)
+        """),
+        Invalid("""
             class Net(nn.Module):
                 def __init__(self):
                     super().__init__()
@@ -96,10 +82,8 @@ class WeightRowsByIndex(Rule):
 
                 def forward(self, x, ids):
                     return x + self.bias[ids.long()]  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Net(nn.Module):
                 def __init__(self):
                     super().__init__()
@@ -109,8 +93,7 @@ class WeightRowsByIndex(Rule):
                 def forward(self, x):
                     index = self.index.view(-1)
                     return x + self.table[index]  # !
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

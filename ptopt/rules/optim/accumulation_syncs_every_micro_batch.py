@@ -7,7 +7,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from typing import ClassVar
 
-from ptopt.rules.base import TEXTBOOK, Evidence, Invalid, Problem, Rule, Severity, SourceFile, keyword_of
+from ptopt.rules.base import TEXTBOOK, Evidence, Invalid, Problem, Rule, Severity, SourceFile
+from ptopt.rules.code import keyword_of
 from ptopt.rules.optim._prepared import bypasses_prepare
 from ptopt.source.calls import called_name
 from ptopt.source.file import remembered
@@ -41,9 +42,6 @@ class AccumulationSyncsEveryMicroBatch(Rule):
     ## Why it is slow
     DDP averages all gradients during each backward pass. Of k micro-batches only the last needs it, so k - 1 of k
     transfers of the whole model's gradients are wasted.
-
-    ## When this is wrong
-    When the job runs in a single process, or when memory does not allow unreduced gradients.
 
     ## Example
     ```python
@@ -203,8 +201,7 @@ class AccumulationSyncsEveryMicroBatch(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             from torch.nn.parallel import DistributedDataParallel as DDP
 
             model = DDP(model, device_ids=[rank])
@@ -214,20 +211,16 @@ class AccumulationSyncsEveryMicroBatch(Rule):
                 if (i + 1) % k == 0:
                     optimizer.step()
                     optimizer.zero_grad()
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             model = nn.parallel.DistributedDataParallel(model)
             for batch in loader:
                 for micro in batch.chunk(4):
                     scaler.scale(model(micro)).backward()  # !
                 scaler.step(optimizer)
                 scaler.update()
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Trainer:
                 def __init__(self, model, optimizer):
                     self.model, self.optimizer, self.micro_steps = DistributedDataParallel(model), optimizer, 0
@@ -240,10 +233,8 @@ class AccumulationSyncsEveryMicroBatch(Rule):
                         self.optimizer.step()
                         self.optimizer.zero_grad()
                         self.micro_steps = 0
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             from torch.nn.parallel import DistributedDataParallel
 
             def train(model, loader, optimizer, scale_loss, k):
@@ -251,10 +242,8 @@ class AccumulationSyncsEveryMicroBatch(Rule):
                 for i, batch in enumerate(loader):
                     loss = model(batch) / k
                     scale_loss(loss, optimizer, parameters=model.parameters(), update_grad=(i + 1) % k == 0)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             from accelerate import Accelerator
 
             accelerator = Accelerator()
@@ -264,8 +253,7 @@ class AccumulationSyncsEveryMicroBatch(Rule):
                 if step % args.accumulation_steps == 0 or step == len(loader) - 1:
                     optimizer.step()
                     optimizer.zero_grad()
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

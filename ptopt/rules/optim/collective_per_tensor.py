@@ -4,17 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import (
-    Evidence,
-    Invalid,
-    Problem,
-    Rule,
-    Severity,
-    SourceFile,
-    is_literal,
-    keyword_of,
-    quote,
-)
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import is_literal, keyword_of, quote
 
 _COLLECTIVES = frozenset(
     "all_reduce broadcast reduce all_gather all_gather_into_tensor reduce_scatter".split()
@@ -38,21 +29,6 @@ class CollectivePerTensor(Rule):
     Each collective waits for every process and pays its latency, however small the tensor is. One call on tensors that are
     put together pays it once.
 
-    ## When this is wrong
-    When the tensors are large, or the loop runs once at the start.
-
-    ## Example
-    ```python
-    for p in model.parameters():
-        dist.all_reduce(p.grad)
-    ```
-
-    ## Use instead
-    ```python
-    flat = torch.cat([p.grad.flatten() for p in model.parameters()])
-    dist.all_reduce(flat)
-    ```
-
     ## Fix safety
     None: the parts have to be put together and taken apart again.
 
@@ -63,7 +39,6 @@ class CollectivePerTensor(Rule):
     id = "PTO445"
     name = "collective-per-tensor"
     family = "optim"
-    severity = Severity.MEDIUM
     most_stated = 0.45
     triggers = tuple(f"{name}(" for name in sorted(_COLLECTIVES))
     nodes = (ast.Call,)
@@ -100,34 +75,31 @@ class CollectivePerTensor(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             import torch.distributed as dist
 
             for p in model.parameters():
+            # ~ flat = torch.cat([p.grad.flatten() for p in model.parameters()])
+            # ~ dist.all_reduce(flat)
                 dist.all_reduce(p.grad)  # !
-            """
-        ),
-        Invalid(
-            """
+                # ~
+        """),
+        Invalid("""
             import torch.distributed as dist
 
             def reduced(total, count):
                 dist.all_reduce(total)
                 dist.all_reduce(count)  # !
                 return total / count
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             import torch.distributed as dist
 
             def reduced(metrics):
                 for name, value in metrics.items():
                     dist.all_reduce(value)  # !
                     metrics[name] = value.item()
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

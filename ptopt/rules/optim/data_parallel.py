@@ -4,7 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile, keyword_of
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import keyword_of
 
 _OFFERED = re.compile(r"DistributedDataParallel|init_process_group|\bDDP\b|accelerate|FSDP|fully_shard")
 _EVALUATES = re.compile(r"\.eval\(\)")
@@ -29,21 +30,6 @@ class DataParallel(Rule):
     fights over the interpreter lock during the forward pass and gathers outputs on the first GPU.
     `DistributedDataParallel` has one process per GPU and exchanges gradients only, behind the backward pass.
 
-    ## When this is wrong
-    When the script must run in one process, or on one GPU only.
-
-    ## Example
-    ```python
-    model = nn.DataParallel(model).cuda()
-    ```
-
-    ## Use instead
-    ```python
-    torch.distributed.init_process_group("nccl")  # start the script with torchrun
-    rank = int(os.environ["LOCAL_RANK"])
-    model = nn.parallel.DistributedDataParallel(model.to(rank), device_ids=[rank])
-    ```
-
     ## Fix safety
     There is no fix: the script has to be started with torchrun, and the loader needs a `DistributedSampler`.
 
@@ -54,7 +40,6 @@ class DataParallel(Rule):
     id = "PTO706"
     name = "data-parallel"
     family = "optim"
-    severity = Severity.MEDIUM
     triggers = ("DataParallel",)
     nodes = (ast.Call,)
     partly = frozenset({"torchrun"})
@@ -75,16 +60,16 @@ class DataParallel(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             model = nn.DataParallel(model).cuda()  # !
+            # ~ torch.distributed.init_process_group("nccl")  # start the script with torchrun
+            # ~ rank = int(os.environ["LOCAL_RANK"])
+            # ~ model = nn.parallel.DistributedDataParallel(model.to(rank), device_ids=[rank])
             for x, y in loader:
                 criterion(model(x), y).backward()
                 optimizer.step()
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Trainer:
                 def __init__(self, model, args):
                     if torch.cuda.device_count() > 1:
@@ -94,17 +79,14 @@ class DataParallel(Rule):
                 def step(self, x, y):
                     self.criterion(self.model(x), y).backward()
                     self.optimizer.step()
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             from torch.nn import DataParallel
 
             generator = DataParallel(generator, device_ids=opt.gpu_ids)  # !
             loss(generator(z)).backward()
             optimizer.step()
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -4,7 +4,9 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile, is_literal, keyword_of
+from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile
+from ptopt.rules.code import is_literal, keyword_of
+from ptopt.rules.shared.flow import assigned
 from ptopt.source.bindings import is_self
 from ptopt.source.calls import last_name
 from ptopt.source.index import own_nodes, walk
@@ -29,9 +31,6 @@ class FindUnusedParameters(Rule):
     ## Why it is slow
     After every forward pass the autograd graph is walked on the CPU to find parameters that take no part in it. When
     all of them do, the walk is wasted.
-
-    ## When this is wrong
-    When some parameters really get no gradient on some steps: then the switch is needed.
 
     ## Example
     ```python
@@ -112,8 +111,7 @@ class FindUnusedParameters(Rule):
         'parser.add_argument("--find_unused_parameters", default=True)',
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             class Net(nn.Module):
                 def __init__(self):
                     super().__init__()
@@ -124,10 +122,8 @@ class FindUnusedParameters(Rule):
                     return self.head(self.layers(x))
 
             model = nn.parallel.DistributedDataParallel(Net().cuda(), find_unused_parameters=True)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Net(nn.Module):
                 def __init__(self):
                     super().__init__()
@@ -139,10 +135,8 @@ class FindUnusedParameters(Rule):
             model = Net()
             model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
             model = nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Net(nn.Module):
                 def __init__(self, width):
                     super().__init__()
@@ -156,8 +150,7 @@ class FindUnusedParameters(Rule):
                 net = Net(8)
                 net.to(rank)
                 return nn.parallel.DistributedDataParallel(module=net, find_unused_parameters=True)  # !
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
@@ -193,9 +186,8 @@ def _made(model: ast.expr, file: SourceFile, steps: int) -> ast.Call | None:
     if not steps:
         return None
     if isinstance(model, ast.Name):
-        binding = file.bindings.last_before(model)
-        plain = binding is not None and binding.kind == "assign" and binding.value is not None
-        return _made(binding.value, file, steps - 1) if plain and binding and binding.value else None
+        value = assigned(model, file)
+        return _made(value, file, steps - 1) if value is not None else None
     if not isinstance(model, ast.Call):
         return None
     if last_name(model.func) == "convert_sync_batchnorm":

@@ -4,17 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import (
-    Fix,
-    Invalid,
-    Problem,
-    Rule,
-    Safety,
-    SourceFile,
-    has_unpacking,
-    is_literal,
-    keyword_of,
-)
+from ptopt.rules.base import Fix, Invalid, Problem, Rule, Safety, SourceFile
+from ptopt.rules.code import has_unpacking, is_literal, keyword_of
 from ptopt.rules.shared.removal import remove_keyword
 
 _CLIP = frozenset(
@@ -46,16 +37,6 @@ class FusedOrForeachDisabled(Rule):
     ## When this is wrong
     When memory is so tight that the temporary tensors of the multi-tensor update do not fit (files that shard the
     model are left alone), or when the file works around a bug of that implementation.
-
-    ## Example
-    ```python
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, foreach=False)
-    ```
-
-    ## Use instead
-    ```python
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-    ```
 
     ## Fix safety
     Unsafe: the multi-tensor update needs temporary memory of about the size of the parameters.

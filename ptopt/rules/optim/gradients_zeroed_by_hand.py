@@ -3,7 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile, replace_node
+from ptopt.rules.base import Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile
+from ptopt.rules.code import replace_node
 
 
 class GradientsZeroedByHand(Rule):
@@ -15,22 +16,6 @@ class GradientsZeroedByHand(Rule):
     ## Why it is slow
     One kernel per parameter writes zeros, the gradients stay in memory during the forward pass, and the backward
     pass reads them to add to them. With `p.grad = None` the memory is released and the backward pass stores its result.
-
-    ## When this is wrong
-    When something reads the zeros: a hook, a captured CUDA graph, an optimizer that must still apply momentum.
-
-    ## Example
-    ```python
-    for p in model.parameters():
-        if p.grad is not None:
-            p.grad.zero_()
-    ```
-
-    ## Use instead
-    ```python
-    for p in model.parameters():
-        p.grad = None
-    ```
 
     ## Fix safety
     Unsafe: optimizers skip a parameter whose gradient is None.
@@ -62,42 +47,24 @@ class GradientsZeroedByHand(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             for p in model.parameters():
                 if p.grad is not None:
                     p.grad.zero_()  # !
-            """,
-            """
-            for p in model.parameters():
-                if p.grad is not None:
-                    p.grad = None
-            """,
-        ),
-        Invalid(
-            """
+                    # + p.grad = None
+        """),
+        Invalid("""
             def zero_grad(self):
                 for group in self.param_groups:
                     for p in group["params"]:
                         p.grad.data.zero_()  # !
-            """,
-            """
-            def zero_grad(self):
-                for group in self.param_groups:
-                    for p in group["params"]:
-                        p.grad = None
-            """,
-        ),
-        Invalid(
-            """
+                        # + p.grad = None
+        """),
+        Invalid("""
             for name, p in net.named_parameters():
                 p.grad.data.fill_(0)  # !
-            """,
-            """
-            for name, p in net.named_parameters():
-                p.grad = None
-            """,
-        ),
+                # + p.grad = None
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

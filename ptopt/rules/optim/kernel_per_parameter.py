@@ -5,7 +5,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, Span, quote
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, Span
+from ptopt.rules.code import quote
 from ptopt.rules.optim.ema_update_allocates import EmaUpdateAllocates
 from ptopt.source.index import own_nodes
 
@@ -34,20 +35,6 @@ class KernelPerParameter(Rule):
     ## Why it is slow
     A model has hundreds of parameters, most of them small, so launches and Python dominate. The `torch._foreach_*` functions
     do the same to a whole list in a few kernels.
-
-    ## When this is wrong
-    When the loop runs once, or the tensors differ in device or type and so are not fused.
-
-    ## Example
-    ```python
-    for p_ema, p in zip(ema.parameters(), model.parameters()):
-        p_ema.lerp_(p, 1 - decay)
-    ```
-
-    ## Use instead
-    ```python
-    torch._foreach_lerp_(list(ema.parameters()), list(model.parameters()), 1 - decay)
-    ```
 
     ## Fix safety
     None: the lists are best built once, outside of the step.
@@ -82,36 +69,30 @@ class KernelPerParameter(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             for p_ema, p in zip(ema.parameters(), model.parameters()):  # !
+            # ~ torch._foreach_lerp_(list(ema.parameters()), list(model.parameters()), 1 - decay)
                 p_ema.lerp_(p, 1 - decay)
-            """
-        ),
-        Invalid(
-            """
+                # ~
+        """),
+        Invalid("""
             def update_ema(ema_model, model, decay):
                 ema_params = OrderedDict(ema_model.named_parameters())
                 model_params = OrderedDict(model.named_parameters())
                 for name, param in model_params.items():  # !
                     ema_params[name].mul_(decay).add_(param.data, alpha=1 - decay)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             total = 0.0
             for p in model.parameters():  # !
                 if p.grad is not None:
                     total += p.grad.norm(2).item() ** 2
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             for group in optimizer.param_groups:
                 for p in group["params"]:  # !
                     p.grad.mul_(clip)
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -4,16 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import (
-    Invalid,
-    Problem,
-    Rule,
-    Severity,
-    SourceFile,
-    is_literal,
-    keyword_of,
-    quote,
-)
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import is_literal, keyword_of, quote
 from ptopt.rules.optim.collective_per_tensor import CollectivePerTensor
 from ptopt.rules.shared.dicts import is_dict
 from ptopt.rules.shared.places import frequency_evidence
@@ -45,24 +37,6 @@ class MetricReducedEveryStep(Rule):
     The call makes each process wait for the slowest, and the host for the device, in every step. Sums kept on the device can be
     reduced once, when they are reported.
 
-    ## When this is wrong
-    When the value of every step decides something on all processes, such as a stop on NaN.
-
-    ## Example
-    ```python
-    loss.backward()
-    dist.all_reduce(loss)
-    meter.update(loss.item() / world_size)
-    ```
-
-    ## Use instead
-    ```python
-    loss.backward()
-    running += loss.detach()
-    if step % log_every == 0:
-        dist.all_reduce(running)
-    ```
-
     ## Fix safety
     None: the place where the sum is reported changes, too.
 
@@ -73,7 +47,6 @@ class MetricReducedEveryStep(Rule):
     id = "PTO446"
     name = "metric-reduced-every-step"
     family = "optim"
-    severity = Severity.MEDIUM
     most_stated = 0.4
     triggers = tuple(f"{name}(" for name in sorted(_CALLS))
     nodes = (ast.Call,)
@@ -103,30 +76,30 @@ class MetricReducedEveryStep(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             import torch.distributed as dist
 
             for batch in loader:
+            # ~ for step, batch in enumerate(loader):
                 loss = model(batch)
                 loss.backward()
                 optimizer.step()
                 dist.all_reduce(loss)  # !
+                # ~ running += loss.detach()
+                # ~ if step % log_every == 0:
+                # ~     dist.all_reduce(running)
                 meter.update(loss.item())
-            """
-        ),
-        Invalid(
-            """
+                # ~
+        """),
+        Invalid("""
             for batch in loader:
                 loss = model(batch)
                 avg_loss = accelerator.gather(loss.repeat(batch_size)).mean()  # !
                 train_loss += avg_loss.item()
                 accelerator.backward(loss)
                 optimizer.step()
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def train_step(self, batch):
                 loss_dict = self.model(batch)
                 loss = sum(loss_dict.values())
@@ -134,8 +107,7 @@ class MetricReducedEveryStep(Rule):
                 self.optimizer.step()
                 reduced = utils.reduce_dict(loss_dict)  # !
                 self.log(reduced)
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -4,7 +4,8 @@ import ast
 from collections.abc import Iterator
 from typing import ClassVar
 
-from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile, is_literal, keyword_of
+from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile
+from ptopt.rules.code import is_literal, keyword_of
 from ptopt.source.frequency import Often
 
 
@@ -17,9 +18,6 @@ class MetricSyncedEveryStep(Rule):
     ## Why it is slow
     Each such call is a collective of its own, on one number, that all processes wait for on every step. Values that
     are only averaged over the epoch need one at its end.
-
-    ## When this is wrong
-    When the value is logged once an epoch, or the job runs on one device.
 
     ## Example
     ```python
@@ -67,27 +65,21 @@ class MetricSyncedEveryStep(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             class Net(pl.LightningModule):
                 def training_step(self, batch, i):
                     self.log("loss", self.loss(batch), sync_dist=True)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Net(pl.LightningModule):
                 def training_step(self, batch, i):
                     self.log_dict(self.losses(batch), sync_dist=True, prog_bar=True)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Net(pl.LightningModule):
                 def validation_step(self, batch, i):
                     self.log("val_loss", self.loss(batch), on_step=True, sync_dist=True)  # !
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

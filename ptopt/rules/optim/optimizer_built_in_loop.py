@@ -4,7 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile, method_call
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import method_call
 from ptopt.rules.shared.places import every_step, step_evidence, step_words
 from ptopt.source.calls import last_name
 from ptopt.source.context import Step
@@ -29,23 +30,6 @@ class OptimizerBuiltInLoop(Rule):
     ## When this is wrong
     When each iteration trains another set of parameters (meta-learning, one fit per image).
 
-    ## Example
-    ```python
-    for x, y in loader:
-        optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-        F.mse_loss(model(x), y).backward()
-        optimizer.step()
-    ```
-
-    ## Use instead
-    ```python
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-    for x, y in loader:
-        optimizer.zero_grad()
-        F.mse_loss(model(x), y).backward()
-        optimizer.step()
-    ```
-
     ## Fix safety
     There is no fix: with one optimizer the momentum lives on, which changes the training.
 
@@ -56,7 +40,6 @@ class OptimizerBuiltInLoop(Rule):
     id = "PTO704"
     name = "optimizer-built-in-loop"
     family = "optim"
-    severity = Severity.MEDIUM
     triggers = ("optim", "lr_scheduler", "LPIPS", "Loss")
     requires = ("backward", ".step(")
     nodes = (ast.Call,)
@@ -77,13 +60,6 @@ class OptimizerBuiltInLoop(Rule):
             optimizer.step()
         """,
         """
-        for fold in folds:
-            optimizer = torch.optim.Adam(build(fold).cuda().parameters())
-            for x, y in fold:
-                F.mse_loss(model(x), y).backward()
-                optimizer.step()
-        """,
-        """
         for step, (x, y) in enumerate(loader):
             if step == warmup_steps:
                 optimizer = torch.optim.Adam(model.cuda().parameters(), lr=1e-4)
@@ -92,17 +68,17 @@ class OptimizerBuiltInLoop(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             model.cuda()
             for x, y in loader:
+            # ~ optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+            # ~ for x, y in loader:
                 optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)  # !
+                # ~ optimizer.zero_grad()
                 F.mse_loss(model(x.cuda()), y.cuda()).backward()
                 optimizer.step()
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Agent:
                 def train_step(self, batch):
                     optimizer = torch.optim.RMSprop(self.net.parameters(), lr=self.lr)  # !
@@ -110,10 +86,8 @@ class OptimizerBuiltInLoop(Rule):
                     optimizer.zero_grad()
                     loss.backward()
                     optimizer.step()
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             import lpips
             import torch
 
@@ -122,8 +96,7 @@ class OptimizerBuiltInLoop(Rule):
                 loss = lpips.LPIPS(net="vgg").cuda()(out, y.cuda()).mean()  # !
                 loss.backward()
                 optimizer.step()
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -5,20 +5,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
-from ptopt.rules.base import (
-    Benchmark,
-    Evidence,
-    Fix,
-    Invalid,
-    Problem,
-    Rule,
-    Safety,
-    Severity,
-    SourceFile,
-    add_keyword,
-    has_unpacking,
-    keyword_of,
-)
+from ptopt.rules.base import Benchmark, Evidence, Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile
+from ptopt.rules.code import add_keyword, has_unpacking, keyword_of
 
 _ADAM = {"torch.optim.AdamW": "AdamW", "torch.optim.Adam": "Adam"}
 _CHOSEN = ("fused", "foreach", "capturable", "differentiable", "maximize")
@@ -53,18 +41,6 @@ class OptimizerNotFused(Rule):
     pytorch-lightning 1.8.1 on it raises a `RuntimeError` for a fused optimizer, with bfloat16, too), or when the optimizer
     is a negligible part of the step. Where code of the repository clips in this way nothing is reported; as a
     configuration can, too, there is no fix for a `LightningModule`.
-
-    ## Example
-    ```python
-    model.to("cuda")
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
-    ```
-
-    ## Use instead
-    ```python
-    model.to("cuda")
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
-    ```
 
     ## Fix safety
     Unsafe: the fused kernel rounds differently in the last bits, and wants dense floating-point parameters.
@@ -130,76 +106,44 @@ for p, g in zip(model.parameters(), grads):
     )
     INVALID = (
         # Whether the trainer clips may stand in a configuration: no fix.
-        Invalid(
-            """
+        Invalid("""
             class Model(pl.LightningModule):
                 def configure_optimizers(self):
                     return torch.optim.AdamW(self.transformer.parameters(), lr=1e-3)  # !
 
             trainer = pl.Trainer(accelerator="cuda", precision="bf16-mixed")
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             model = TransformerLM().to("cuda")
             optimizer = torch.optim.AdamW(model.parameters(), lr=lr)  # !
+            # + optimizer = torch.optim.AdamW(model.parameters(), lr=lr, fused=True)
             for x, y in loader:
                 loss = F.cross_entropy(model(x.to("cuda")), y.to("cuda"))
                 loss.backward()
                 optimizer.step()
-            """,
-            """
-            model = TransformerLM().to("cuda")
-            optimizer = torch.optim.AdamW(model.parameters(), lr=lr, fused=True)
-            for x, y in loader:
-                loss = F.cross_entropy(model(x.to("cuda")), y.to("cuda"))
-                loss.backward()
-                optimizer.step()
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class GPT(nn.Module):
                 def configure_optimizers(self, decay, lr, betas, device):
                     groups = [{"params": decay, "weight_decay": 0.1}]
                     optimizer = torch.optim.AdamW(groups, lr=lr, betas=betas)  # !
+                    # + optimizer = torch.optim.AdamW(groups, lr=lr, betas=betas, fused=True)
                     return optimizer
-            """,
-            """
-            class GPT(nn.Module):
-                def configure_optimizers(self, decay, lr, betas, device):
-                    groups = [{"params": decay, "weight_decay": 0.1}]
-                    optimizer = torch.optim.AdamW(groups, lr=lr, betas=betas, fused=True)
-                    return optimizer
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def main(args):
                 model = BertForMaskedLM(config).cuda()
                 optimizer = torch.optim.AdamW(  # !
                     model.parameters(),
                     lr=args.lr,
+                    # + lr=args.lr,
+                    # + fused=True,
                 )
                 for x, y in loader:
                     loss = F.cross_entropy(model(x.cuda()), y.cuda())
                     loss.backward()
                     optimizer.step()
-            """,
-            """
-            def main(args):
-                model = BertForMaskedLM(config).cuda()
-                optimizer = torch.optim.AdamW(
-                    model.parameters(),
-                    lr=args.lr,
-                    fused=True,
-                )
-                for x, y in loader:
-                    loss = F.cross_entropy(model(x.cuda()), y.cuda())
-                    loss.backward()
-                    optimizer.step()
-            """,
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

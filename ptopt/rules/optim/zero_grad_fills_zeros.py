@@ -6,17 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 from ptopt.project.facts import Pin, ProjectFacts
-from ptopt.rules.base import (
-    Fix,
-    Invalid,
-    Problem,
-    Rule,
-    Safety,
-    Severity,
-    SourceFile,
-    add_keyword,
-    method_call,
-)
+from ptopt.rules.base import Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile
+from ptopt.rules.code import add_keyword, method_call
 from ptopt.rules.shared.arguments import may_take
 from ptopt.source.frequency import Often
 
@@ -34,19 +25,6 @@ class ZeroGradFillsZeros(Rule):
     ## Why it is slow
     Before torch 2.0 the default keeps every gradient in memory through the forward pass, writes zeros over it and
     lets the backward pass add to the zeros. `set_to_none=True` releases it.
-
-    ## When this is wrong
-    When something reads `p.grad` between the steps, or the installed torch is older than 1.7.
-
-    ## Example
-    ```python
-    optimizer.zero_grad()
-    ```
-
-    ## Use instead
-    ```python
-    optimizer.zero_grad(set_to_none=True)
-    ```
 
     ## Fix safety
     Unsafe: optimizers skip a parameter whose gradient is None; the argument exists since torch 1.7.
@@ -98,39 +76,23 @@ class ZeroGradFillsZeros(Rule):
     )
     INVALID = (
         Invalid("optimizer.zero_grad()  # !", "optimizer.zero_grad(set_to_none=True)"),
-        Invalid(
-            """
+        Invalid("""
             for x, y in loader:
                 self.optimizer.zero_grad()  # !
+                # + self.optimizer.zero_grad(set_to_none=True)
                 criterion(self.model(x), y).backward()
                 self.optimizer.step()
-            """,
-            """
-            for x, y in loader:
-                self.optimizer.zero_grad(set_to_none=True)
-                criterion(self.model(x), y).backward()
-                self.optimizer.step()
-            """,
-        ),
+        """),
         Invalid("model.zero_grad()  # !", "model.zero_grad(set_to_none=True)"),
-        Invalid(
-            """
+        Invalid("""
             class Wrapper:
                 def zero_grad(self):
                     self.clear()
 
             optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
             optimizer.zero_grad()  # !
-            """,
-            """
-            class Wrapper:
-                def zero_grad(self):
-                    self.clear()
-
-            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-            optimizer.zero_grad(set_to_none=True)
-            """,
-        ),
+            # + optimizer.zero_grad(set_to_none=True)
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

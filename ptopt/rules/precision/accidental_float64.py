@@ -4,18 +4,9 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import (
-    Edit,
-    Fix,
-    Invalid,
-    Problem,
-    Rule,
-    Safety,
-    SourceFile,
-    add_keyword,
-    has_unpacking,
-    keyword_of,
-)
+from ptopt.rules.base import Edit, Fix, Invalid, Problem, Rule, Safety, SourceFile
+from ptopt.rules.code import add_keyword, has_unpacking, keyword_of
+from ptopt.rules.shared.flow import value_of
 from ptopt.rules.shared.places import every_step, step_evidence
 from ptopt.source.file import remembered
 from ptopt.source.index import FunctionNode
@@ -51,19 +42,6 @@ class AccidentalFloat64(Rule):
     ## Why it is slow
     NumPy computes in float64, and a float64 tensor turns every float32 tensor it meets into float64. GPUs do float64
     arithmetic 2 to 64 times slower than float32, and the tensors are twice as large.
-
-    ## When this is wrong
-    When the extra digits are wanted.
-
-    ## Example
-    ```python
-    noise = torch.from_numpy(np.random.randn(*x.shape)).to(device)
-    ```
-
-    ## Use instead
-    ```python
-    noise = torch.from_numpy(np.random.randn(*x.shape)).float().to(device)
-    ```
 
     ## Fix safety
     Unsafe: the values are rounded to float32.
@@ -116,50 +94,28 @@ class AccidentalFloat64(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             for x, y in loader:
                 noise = torch.from_numpy(np.random.randn(*x.shape)).to(device)  # !
+                # + noise = torch.from_numpy(np.random.randn(*x.shape)).float().to(device)
                 criterion(model(x.to(device)) + noise, y).backward()
                 optimizer.step()
-            """,
-            """
-            for x, y in loader:
-                noise = torch.from_numpy(np.random.randn(*x.shape)).float().to(device)
-                criterion(model(x.to(device)) + noise, y).backward()
-                optimizer.step()
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             for x, y in loader:
                 weights = torch.tensor(np.random.rand(len(x)), device="cuda")  # !
+                # + weights = torch.tensor(np.random.rand(len(x)), device="cuda", dtype=torch.float32)
                 (criterion(model(x.cuda()), y.cuda()) * weights).mean().backward()
                 optimizer.step()
-            """,
-            """
-            for x, y in loader:
-                weights = torch.tensor(np.random.rand(len(x)), device="cuda", dtype=torch.float32)
-                (criterion(model(x.cuda()), y.cuda()) * weights).mean().backward()
-                optimizer.step()
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             for x, y in loader:
                 ramp = np.linspace(0, 1, x.shape[-1])
                 fade = torch.as_tensor(ramp).cuda()  # !
+                # + fade = torch.as_tensor(ramp, dtype=torch.float32).cuda()
                 criterion(model(x.cuda()) * fade, y.cuda()).backward()
                 optimizer.step()
-            """,
-            """
-            for x, y in loader:
-                ramp = np.linspace(0, 1, x.shape[-1])
-                fade = torch.as_tensor(ramp, dtype=torch.float32).cuda()
-                criterion(model(x.cuda()) * fade, y.cuda()).backward()
-                optimizer.step()
-            """,
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
@@ -168,14 +124,7 @@ class AccidentalFloat64(Rule):
         name = file.imports.qualified(node.func)
         if name not in _WRAPPERS or keyword_of(node, "dtype") is not None:
             return
-        source = node.args[0]
-        if isinstance(source, ast.Name):
-            binding = file.bindings.last_before(source)
-            source = (
-                binding.value
-                if binding is not None and binding.kind == "assign" and binding.value
-                else source
-            )
+        source = value_of(node.args[0], file)
         if not _is_double(source, file) or _cast_later(node, file) or file.search(_WANTED):
             return
         step = every_step(node, file)

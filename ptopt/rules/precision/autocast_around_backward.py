@@ -3,20 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import (
-    Edit,
-    Evidence,
-    Fix,
-    Invalid,
-    Problem,
-    Rule,
-    Safety,
-    Severity,
-    SourceFile,
-    is_literal,
-    keyword_of,
-    quote,
-)
+from ptopt.rules.base import Edit, Evidence, Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile
+from ptopt.rules.code import is_literal, keyword_of, quote
 from ptopt.source.index import own_nodes, walk
 
 _AUTOCASTS = frozenset(("torch.autocast", "torch.amp.autocast", "torch.cuda.amp.autocast"))
@@ -35,22 +23,6 @@ class AutocastAroundBackward(Rule):
 
     ## When this is wrong
     When the backward pass recomputes parts of the forward pass by hand and needs autocast there.
-
-    ## Example
-    ```python
-    with torch.autocast("cuda", dtype=torch.bfloat16):
-        loss = criterion(model(x), y)
-        loss.backward()
-        optimizer.step()
-    ```
-
-    ## Use instead
-    ```python
-    with torch.autocast("cuda", dtype=torch.bfloat16):
-        loss = criterion(model(x), y)
-    loss.backward()
-    optimizer.step()
-    ```
 
     ## Fix safety
     Unsafe: the fix moves the last statements out of the region; it assumes that none of them needs autocast.
@@ -88,24 +60,17 @@ class AutocastAroundBackward(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             for x, y in loader:
                 with torch.autocast("cuda", dtype=torch.bfloat16):
                     loss = criterion(model(x), y)
                     loss.backward()  # !
+                    # +
                     optimizer.step()
+                # + loss.backward()
+                # + optimizer.step()
                 optimizer.zero_grad()
-            """,
-            """
-            for x, y in loader:
-                with torch.autocast("cuda", dtype=torch.bfloat16):
-                    loss = criterion(model(x), y)
-                loss.backward()
-                optimizer.step()
-                optimizer.zero_grad()
-            """,
-        ),
+        """),
         Invalid(
             """
             with torch.cuda.amp.autocast():
@@ -122,15 +87,13 @@ class AutocastAroundBackward(Rule):
             scaler.update()
             """,
         ),
-        Invalid(
-            """
+        Invalid("""
             with torch.amp.autocast("cuda"):
                 for x, y in loader:
                     loss = criterion(model(x), y)
                     loss.backward()  # !
                     optimizer.step()
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -16,11 +16,8 @@ from ptopt.rules.base import (
     Safety,
     Severity,
     SourceFile,
-    is_literal,
-    keyword_of,
-    method_call,
-    quote,
 )
+from ptopt.rules.code import is_literal, keyword_of, method_call, quote
 from ptopt.source.calls import called_name, last_name
 from ptopt.source.file import remembered
 from ptopt.source.index import FunctionNode
@@ -41,26 +38,6 @@ class ClippedWhileScaled(Rule):
     The gradients are 65,536 times too large at first, so that nearly every step is clipped to the bound, and `scaler.step`
     then divides the bound by the scale, too. Plain gradient descent hardly moves; with optimizers that divide by the size
     of the gradients, the clipping limits nothing. No error tells.
-
-    ## When this is wrong
-    When the bound is multiplied by the scale, or the scaler is off wherever gradients are clipped.
-
-    ## Example
-    ```python
-    scaler.scale(loss).backward()
-    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-    scaler.step(optimizer)
-    scaler.update()
-    ```
-
-    ## Use instead
-    ```python
-    scaler.scale(loss).backward()
-    scaler.unscale_(optimizer)
-    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-    scaler.step(optimizer)
-    scaler.update()
-    ```
 
     ## Fix safety
     Unsafe: training takes larger steps than before, as its bound says.
@@ -144,8 +121,7 @@ class ClippedWhileScaled(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             for x, y in loader:
                 with torch.autocast("cuda"):
                     loss = F.mse_loss(model(x.cuda()), y.cuda())
@@ -154,52 +130,30 @@ class ClippedWhileScaled(Rule):
                 scaler.unscale_(optimizer)
                 scaler.step(optimizer)
                 scaler.update()
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             scaler = torch.amp.GradScaler("cuda")
             for x in loader:
                 optimizer.zero_grad()
                 scaler.scale(model(x).mean()).backward()
+                # + scaler.scale(model(x).mean()).backward()
+                # + scaler.unscale_(optimizer)
                 torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)  # !
                 scaler.step(optimizer)
                 scaler.update()
-            """,
-            """
-            scaler = torch.amp.GradScaler("cuda")
-            for x in loader:
-                optimizer.zero_grad()
-                scaler.scale(model(x).mean()).backward()
-                scaler.unscale_(optimizer)
-                torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-                scaler.step(optimizer)
-                scaler.update()
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Trainer:
                 def step(self, loss):
                     self.scaler.scale(loss).backward()
                     if self.max_norm is not None:
+                    # + if self.max_norm is not None:
+                    # +     self.scaler.unscale_(self.optimizer)
                         nn.utils.clip_grad_norm_(self.model.parameters(), self.max_norm)  # !
                     self.scaler.step(self.optimizer)
                     self.scaler.update()
-            """,
-            """
-            class Trainer:
-                def step(self, loss):
-                    self.scaler.scale(loss).backward()
-                    if self.max_norm is not None:
-                        self.scaler.unscale_(self.optimizer)
-                        nn.utils.clip_grad_norm_(self.model.parameters(), self.max_norm)
-                    self.scaler.step(self.optimizer)
-                    self.scaler.update()
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def train(model, loader, optimizer, amp):
                 scaler = torch.cuda.amp.GradScaler() if amp else None
                 for i, x in enumerate(loader):
@@ -208,80 +162,41 @@ class ClippedWhileScaled(Rule):
                         scaler.scale(loss).backward()
                     else:
                         loss.backward()
+                        # + loss.backward()
+                    # + if scaler is not None:
+                    # +     scaler.unscale_(optimizer)
                     torch.nn.utils.clip_grad_norm_(model.parameters(), 5.0)  # !
                     if scaler is not None:
                         scaler.step(optimizer)
                         scaler.update()
                     else:
                         optimizer.step()
-            """,
-            """
-            def train(model, loader, optimizer, amp):
-                scaler = torch.cuda.amp.GradScaler() if amp else None
-                for i, x in enumerate(loader):
-                    loss = model(x).mean()
-                    if scaler is not None:
-                        scaler.scale(loss).backward()
-                    else:
-                        loss.backward()
-                    if scaler is not None:
-                        scaler.unscale_(optimizer)
-                    torch.nn.utils.clip_grad_norm_(model.parameters(), 5.0)
-                    if scaler is not None:
-                        scaler.step(optimizer)
-                        scaler.update()
-                    else:
-                        optimizer.step()
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Task:
                 def step(self, loss):
                     self.scaler.scale(loss).backward()
+                    # + self.scaler.scale(loss).backward()
+                    # + self.scaler.unscale_(self.optimizer)
                     self._clip_gradients(1.0)  # !
                     self.scaler.step(self.optimizer)
                     self.scaler.update()
 
                 def _clip_gradients(self, bound):
                     nn.utils.clip_grad_value_(self.model.parameters(), bound)
-            """,
-            """
-            class Task:
-                def step(self, loss):
-                    self.scaler.scale(loss).backward()
-                    self.scaler.unscale_(self.optimizer)
-                    self._clip_gradients(1.0)
-                    self.scaler.step(self.optimizer)
-                    self.scaler.update()
-
-                def _clip_gradients(self, bound):
-                    nn.utils.clip_grad_value_(self.model.parameters(), bound)
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Trainer:
                 def backward_step(self, loss, scaler):
                     scaler.scale(loss).backward()
 
                 def update_step(self, optimizer, scaler):
+                # + def update_step(self, optimizer, scaler):
+                # +     scaler.unscale_(optimizer)
                     nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)  # !
                     scaler.step(optimizer)
                     scaler.update()
-            """,
-            """
-            class Trainer:
-                def backward_step(self, loss, scaler):
-                    scaler.scale(loss).backward()
-
-                def update_step(self, optimizer, scaler):
-                    scaler.unscale_(optimizer)
-                    nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
-                    scaler.step(optimizer)
-                    scaler.update()
-            """,
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

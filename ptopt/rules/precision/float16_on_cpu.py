@@ -3,19 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import (
-    Evidence,
-    Fix,
-    Invalid,
-    Problem,
-    Rule,
-    Safety,
-    Severity,
-    SourceFile,
-    keyword_of,
-    method_call,
-    replace_node,
-)
+from ptopt.rules.base import Evidence, Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile
+from ptopt.rules.code import keyword_of, method_call, replace_node
 
 _AUTOCASTS = frozenset(("torch.autocast", "torch.amp.autocast"))
 _STORES = frozenset(
@@ -37,16 +26,6 @@ class Float16OnCpu(Rule):
     ## When this is wrong
     On CPUs with native float16 arithmetic (recent ARM, or x86 with AVX512-FP16), or when the model is converted on
     the CPU and runs elsewhere.
-
-    ## Example
-    ```python
-    pipe = pipeline("text-generation", model=name, torch_dtype=torch.float16, device="cpu")
-    ```
-
-    ## Use instead
-    ```python
-    pipe = pipeline("text-generation", model=name, torch_dtype=torch.bfloat16, device="cpu")
-    ```
 
     ## Fix safety
     Unsafe: bfloat16 keeps fewer digits than float16, so outputs differ slightly.
@@ -88,46 +67,26 @@ class Float16OnCpu(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             with torch.autocast("cpu", dtype=torch.float16):  # !
+            # + with torch.autocast("cpu", dtype=torch.bfloat16):
                 out = model(x)
-            """,
-            """
-            with torch.autocast("cpu", dtype=torch.bfloat16):
-                out = model(x)
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             from transformers import pipeline
             import torch
 
             pipe = pipeline("text-generation", model=name, torch_dtype=torch.float16, device="cpu")  # !
-            """,
-            """
-            from transformers import pipeline
-            import torch
-
-            pipe = pipeline("text-generation", model=name, torch_dtype=torch.bfloat16, device="cpu")
-            """,
-        ),
-        Invalid(
-            """
+            # + pipe = pipeline("text-generation", model=name, torch_dtype=torch.bfloat16, device="cpu")
+        """),
+        Invalid("""
             from transformers import AutoModelForCausalLM
             import torch
 
             model = AutoModelForCausalLM.from_pretrained(name, dtype=torch.float16, device_map="cpu")  # !
+            # + model = AutoModelForCausalLM.from_pretrained(name, dtype=torch.bfloat16, device_map="cpu")
             print(model.generate(ids))
-            """,
-            """
-            from transformers import AutoModelForCausalLM
-            import torch
-
-            model = AutoModelForCausalLM.from_pretrained(name, dtype=torch.bfloat16, device_map="cpu")
-            print(model.generate(ids))
-            """,
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile
+from ptopt.rules.code import is_call_of
 from ptopt.rules.shared.places import step_evidence
 from ptopt.rules.shared.precision import chooses_precision, is_chosen_elsewhere
 from ptopt.source.calls import last_name
@@ -44,23 +45,6 @@ class FullPrecisionTraining(Rule):
     ## When this is wrong
     When another file sets the precision, when the network is too small to be bound by its arithmetic, when the GPU
     is older than Ampere (float16 with a `GradScaler` is the choice there), or when the numerics need float32.
-
-    ## Example
-    ```python
-    for x, y in loader:
-        loss = criterion(model(x.cuda()), y.cuda())
-        loss.backward()
-        optimizer.step()
-    ```
-
-    ## Use instead
-    ```python
-    for x, y in loader:
-        with torch.autocast("cuda", dtype=torch.bfloat16):
-            loss = criterion(model(x.cuda()), y.cuda())
-        loss.backward()
-        optimizer.step()
-    ```
 
     ## Fix safety
     There is no fix: mixed precision changes the numbers, and wants a look at the losses.
@@ -126,16 +110,15 @@ class FullPrecisionTraining(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             for x, y in loader:
                 loss = criterion(model(x.cuda()), y.cuda())
+                # ~ with torch.autocast("cuda", dtype=torch.bfloat16):
+                # ~     loss = criterion(model(x.cuda()), y.cuda())
                 loss.backward()  # !
                 optimizer.step()
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def train_epoch(train_loader, model, optimizer, cfg):
                 model.train()
                 for cur_iter, (inputs, labels) in enumerate(train_loader):
@@ -144,18 +127,15 @@ class FullPrecisionTraining(Rule):
                     optimizer.zero_grad()
                     loss.backward()  # !
                     optimizer.step()
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             device = torch.device("cuda")
             for epoch in range(epochs):
                 for batch in train_data:
                     loss = net(batch.to(device)).mean()
                     loss.backward()  # !
                     opt.step()
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
@@ -271,6 +251,4 @@ def _fits_tensors(file: SourceFile) -> bool:
 
 def _is_range(iterable: ast.expr) -> bool:
     """Loops over a range fit a few tensors more often than they train a network on a data set."""
-    return (
-        isinstance(iterable, ast.Call) and isinstance(iterable.func, ast.Name) and iterable.func.id == "range"
-    )
+    return is_call_of(iterable, "range")

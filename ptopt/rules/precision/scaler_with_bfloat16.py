@@ -3,21 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import (
-    Evidence,
-    Fix,
-    Invalid,
-    Problem,
-    Rule,
-    Safety,
-    Severity,
-    SourceFile,
-    add_keyword,
-    has_unpacking,
-    is_literal,
-    keyword_of,
-    replace_node,
-)
+from ptopt.rules.base import Evidence, Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile
+from ptopt.rules.code import add_keyword, has_unpacking, is_literal, keyword_of, replace_node
 
 _SCALERS = frozenset(
     (
@@ -42,20 +29,6 @@ class ScalerWithBfloat16(Rule):
 
     ## When this is wrong
     When the model itself holds float16 parameters, or another file runs it in float16.
-
-    ## Example
-    ```python
-    scaler = torch.amp.GradScaler("cuda")
-    with torch.autocast("cuda", dtype=torch.bfloat16):
-        loss = model(x)
-    ```
-
-    ## Use instead
-    ```python
-    scaler = torch.amp.GradScaler("cuda", enabled=False)
-    with torch.autocast("cuda", dtype=torch.bfloat16):
-        loss = model(x)
-    ```
 
     ## Fix safety
     Unsafe: steps that the scaler skipped (its first ones, with too large a scale) are then taken.
@@ -94,60 +67,33 @@ class ScalerWithBfloat16(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             scaler = torch.amp.GradScaler("cuda")  # !
+            # + scaler = torch.amp.GradScaler("cuda", enabled=False)
             with torch.autocast("cuda", dtype=torch.bfloat16):
                 loss = model(x)
             scaler.scale(loss).backward()
-            """,
-            """
-            scaler = torch.amp.GradScaler("cuda", enabled=False)
-            with torch.autocast("cuda", dtype=torch.bfloat16):
-                loss = model(x)
-            scaler.scale(loss).backward()
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             from torch.cuda.amp import GradScaler, autocast
             import torch
 
             scaler = GradScaler()  # !
+            # + scaler = GradScaler(enabled=False)
             with autocast(dtype=torch.bfloat16):
                 loss = model(x)
             scaler.scale(loss).backward()
-            """,
-            """
-            from torch.cuda.amp import GradScaler, autocast
-            import torch
-
-            scaler = GradScaler(enabled=False)
-            with autocast(dtype=torch.bfloat16):
-                loss = model(x)
-            scaler.scale(loss).backward()
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Trainer:
                 def __init__(self):
                     self.scaler = torch.cuda.amp.GradScaler(enabled=True)  # !
+                    # + self.scaler = torch.cuda.amp.GradScaler(enabled=False)
 
                 def step(self, x):
                     with torch.amp.autocast("cuda", torch.bfloat16):
                         return self.scaler.scale(self.model(x))
-            """,
-            """
-            class Trainer:
-                def __init__(self):
-                    self.scaler = torch.cuda.amp.GradScaler(enabled=False)
-
-                def step(self, x):
-                    with torch.amp.autocast("cuda", torch.bfloat16):
-                        return self.scaler.scale(self.model(x))
-            """,
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -4,16 +4,8 @@ import ast
 from collections.abc import Iterator
 from typing import ClassVar
 
-from ptopt.rules.base import (
-    Invalid,
-    Problem,
-    Rule,
-    Severity,
-    SourceFile,
-    has_unpacking,
-    is_literal,
-    keyword_of,
-)
+from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile
+from ptopt.rules.code import has_unpacking, is_literal, keyword_of
 from ptopt.rules.shared.precision import lightning_precision
 
 _ARGUMENTS = frozenset({"TrainingArguments", "Seq2SeqTrainingArguments"})
@@ -34,16 +26,6 @@ class TrainerInFullPrecision(Rule):
     ## When this is wrong
     When the model was loaded in a reduced precision, the GPU has no bfloat16 (use `fp16`), the job runs on a CPU, or
     the numerics need float32.
-
-    ## Example
-    ```python
-    args = TrainingArguments("out", num_train_epochs=3)
-    ```
-
-    ## Use instead
-    ```python
-    args = TrainingArguments("out", num_train_epochs=3, bf16=True)
-    ```
 
     ## Fix safety
     There is no fix: mixed precision changes the numbers, and wants a look at the losses.
@@ -86,25 +68,20 @@ class TrainerInFullPrecision(Rule):
         'trainer = pl.Trainer(accelerator="cpu")',
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             from transformers import TrainingArguments
 
             args = TrainingArguments("out", num_train_epochs=3)  # !
-            """
-        ),
-        Invalid(
-            """
+            # ~ args = TrainingArguments("out", num_train_epochs=3, bf16=True)
+        """),
+        Invalid("""
             trainer = pl.Trainer(accelerator="gpu", max_epochs=3)  # !
             trainer.fit(model, data)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             trainer = pl.Trainer(devices=2, precision=32)  # !
             trainer.fit(model, data)
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -11,7 +11,8 @@ from typing import ClassVar
 
 from ptopt.change import ChangedFile
 from ptopt.findings import Severity
-from ptopt.rules.base import Fix, Problem, Rule, SourceFile, Span, has_unpacking
+from ptopt.rules.base import Fix, Problem, Rule, SourceFile, Span
+from ptopt.rules.code import has_unpacking
 from ptopt.rules.examples import plain
 from ptopt.source.index import FUNCTIONS, FunctionNode, own_nodes
 

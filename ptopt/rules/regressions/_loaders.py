@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import re
 
-from ptopt.rules.base import SourceFile, keyword_of
+from ptopt.rules.base import SourceFile
+from ptopt.rules.code import keyword_of
 from ptopt.rules.regressions._base import Loss
 from ptopt.rules.shared.collected import trains_anywhere
 from ptopt.rules.shared.loaders import Loader, is_for_evaluation, loader_of

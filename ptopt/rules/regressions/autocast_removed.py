@@ -54,30 +54,24 @@ class AutocastRemoved(Regression):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def step(model, batch):
                 # - with torch.autocast("cuda"):
                 # -     return model(batch)
                 return model(batch)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def step(model, batch, loss_of):
                 # - with autocast(dtype=torch.bfloat16):
                 # -     loss = loss_of(model(batch))
                 loss = loss_of(model(batch))  # !
                 loss.backward()
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             # - @torch.autocast("cuda", dtype=torch.float16)
             def predict(model, batch):  # !
                 return model(batch)
-            """
-        ),
+        """),
     )
 
     def confidence(self, loss: Loss) -> float:

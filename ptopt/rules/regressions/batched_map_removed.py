@@ -39,28 +39,22 @@ class BatchedMapRemoved(Regression):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def prepare(data):
                 # - return data.map(tokenize, num_proc=8)
                 return data.map(tokenize)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def prepare(data):
                 # - return data.map(tokenize, batched=True)
                 return data.map(tokenize)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def prepare(data, processes):
                 return data.map(
                     tokenize,
                     # - num_proc=processes,
                     remove_columns=["text"],  # !
                 )
-            """
-        ),
+        """),
     )

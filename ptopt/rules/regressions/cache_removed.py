@@ -48,27 +48,21 @@ class CacheRemoved(Regression):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             # - @functools.lru_cache(maxsize=None)
             def table(size):  # !
                 return torch.arange(size)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Model:
                 # - @cached_property
                 @property  # !
                 def mask(self):
                     return torch.ones(self.size, self.size).tril()
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             # - @lru_cache()
             def header(path):  # !
                 return read(path)
-            """
-        ),
+        """),
     )

@@ -44,26 +44,20 @@ class ChannelsLastRemoved(Regression):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def fetch(images):
                 # - return images.to("cuda", memory_format=torch.channels_last)
                 return images.to("cuda")  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def build(model):
                 # - model = model.cuda().to(memory_format=torch.channels_last)
                 return model.cuda()  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def fetch(images):
                 # - images = images.contiguous(memory_format=torch.channels_last)
                 images = images.contiguous()  # !
                 return images
-            """
-        ),
+        """),
     )

@@ -47,31 +47,25 @@ class CheckpointingRemoved(Regression):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def forward(self, x):
                 # - x = checkpoint(self.block, x)
                 x = self.block(x)  # !
                 return x
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def build(name):
                 model = load(name)
                 # - model.gradient_checkpointing_enable()
                 return model.cuda()  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def forward(self, x):
                 for block in self.blocks:
                     # - x = checkpoint(block, x, use_reentrant=False)
                     x = block(x)  # !
                 return x
-            """
-        ),
+        """),
     )
 
     def is_loss(self, loss: Loss) -> bool:

@@ -44,28 +44,22 @@ class CompileRemoved(Regression):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             # - @torch.compile
             def activation(x):  # !
                 return x.sigmoid() * x
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def build(model):
                 # - return torch.compile(model.cuda())
                 return model.cuda()  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def build(model, device):
                 model.to(device)
                 # - model = torch.compile(model)
                 return model  # !
-            """
-        ),
+        """),
     )
 
     def is_loss(self, loss: Loss) -> bool:

@@ -54,34 +54,26 @@ class CudnnBenchmarkRemoved(Regression):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def setup():
                 # - torch.backends.cuda.matmul.allow_tf32 = True
                 torch.backends.cuda.matmul.allow_tf32 = False  # !
                 torch.manual_seed(0)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def setup(seed):
                 # - torch.backends.cudnn.benchmark = True
                 torch.manual_seed(seed)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def setup(device):
                 torch.manual_seed(0)
                 # - torch.backends.cudnn.benchmark = True
                 return torch.device(device)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def setup():
                 # - torch.backends.cuda.matmul.allow_tf32 = True
                 torch.manual_seed(0)  # !
-            """
-        ),
+        """),
     )

@@ -48,16 +48,13 @@ class DetachRemoved(Regression):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def step(losses, loss):
                 loss.backward()
                 # - losses.append(loss.detach())
                 losses.append(loss)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def run(model, loader):
                 total = 0
                 for batch in loader:
@@ -66,16 +63,13 @@ class DetachRemoved(Regression):
                     # - total += loss.item()
                     total += loss  # !
                 return total
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Memory:
                 def push(self, value):
                     # - self.values[self.at] = value.detach()
                     self.values[self.at] = value  # !
-            """
-        ),
+        """),
     )
 
     def is_loss(self, loss: Loss) -> bool:

@@ -50,27 +50,21 @@ class FusedAttentionRemoved(Regression):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def attend(q, k, v, scale):
                 # - return F.scaled_dot_product_attention(q, k, v)
                 weights = (q @ k.transpose(-2, -1) * scale).softmax(dim=-1)  # !
                 return weights @ v
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def attend(q, k, v):
                 # - return xformers.ops.memory_efficient_attention(q, k, v)
                 weights = torch.softmax(torch.einsum("bqd,bkd->bqk", q, k), dim=-1)  # !
                 return weights @ v
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def load(name):
                 # - return AutoModel.from_pretrained(name, attn_implementation="sdpa")
                 return AutoModel.from_pretrained(name, attn_implementation="eager")  # !
-            """
-        ),
+        """),
     )

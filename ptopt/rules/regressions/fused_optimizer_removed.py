@@ -55,37 +55,29 @@ class FusedOptimizerRemoved(Regression):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def build(parameters):
                 # - return torch.optim.AdamW(parameters, lr=1e-3, fused=True)
                 return torch.optim.AdamW(parameters, lr=1e-3)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def build(parameters):
                 # - return FusedAdam(parameters, lr=1e-3)
                 return torch.optim.Adam(parameters, lr=1e-3)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def build(parameters):
                 return torch.optim.AdamW(
                     parameters,
                     # - fused=True,
                     lr=1e-3,  # !
                 )
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def build(parameters):
                 # - return torch.optim.AdamW(parameters, lr=1e-3, foreach=True)
                 return torch.optim.AdamW(parameters, lr=1e-3, foreach=False)  # !
-            """
-        ),
+        """),
     )
 
     def is_loss(self, loss: Loss) -> bool:

@@ -64,43 +64,35 @@ class NoGradRemoved(Regression):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             # - @torch.no_grad()
             def evaluate(model, batch):  # !
                 return model(batch)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             import torch
 
             # - @torch.no_grad()
             def evaluate(model, loader):  # !
                 model.eval()
                 return sum((model(x).argmax(1) == y).sum() for x, y in loader)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def evaluate(model, loader):
                 # - with torch.no_grad():
                 # -     for batch in loader:
                 # -         score(model(batch))
                 for batch in loader:  # !
                     score(model(batch))
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Sampler:
                 # - @torch.inference_mode()
                 # - def sample(self, x):
                 # -     return self.model(x)
                 def sample(self, x, steps):  # !
                     return self.model(x, steps)
-            """
-        ),
+        """),
     )
 
     def narrowed(self, loss: Loss) -> Loss:

@@ -48,29 +48,23 @@ class NoSyncRemoved(Regression):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def step(model, batch, last):
                 # - with nullcontext() if last else model.no_sync():
                 # -     model(batch).mean().backward()
                 model(batch).mean().backward()  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def step(model, batch, last):
                 # - model.require_backward_grad_sync = last
                 loss = model(batch).mean()  # !
                 loss.backward()
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def run(model, batches):
                 for batch in batches:
                     # - with no_sync(model):
                     # -     model(batch).backward()
                     model(batch).backward()  # !
-            """
-        ),
+        """),
     )

@@ -47,26 +47,20 @@ class NonBlockingRemoved(Regression):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def fetch(batch, device):
                 # - return batch.to(device, non_blocking=True)
                 return batch.to(device)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def fetch(batch):
                 # - images, labels = batch[0].cuda(non_blocking=True), batch[1].cuda(non_blocking=True)
                 images, labels = batch[0].cuda(), batch[1].cuda()  # !
                 return images, labels
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def copy(target, source):
                 # - target.copy_(source, non_blocking=True)
                 target.copy_(source)  # !
-            """
-        ),
+        """),
     )

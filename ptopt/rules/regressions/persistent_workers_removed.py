@@ -50,28 +50,22 @@ class PersistentWorkersRemoved(Regression):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def loaders(dataset):
                 # - return DataLoader(dataset, num_workers=4, persistent_workers=True)
                 return DataLoader(dataset, num_workers=4)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def loaders(dataset):
                 return DataLoader(
                     dataset,
                     # - persistent_workers=True,
                     num_workers=8,  # !
                 )
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def loaders(dataset, n):
                 # - return DataLoader(dataset, num_workers=n, persistent_workers=True)
                 return DataLoader(dataset, num_workers=n, persistent_workers=False)  # !
-            """
-        ),
+        """),
     )

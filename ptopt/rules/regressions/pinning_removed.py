@@ -52,30 +52,24 @@ class PinningRemoved(Regression):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def loaders(dataset):
                 # - return DataLoader(dataset, num_workers=4, pin_memory=True)
                 return DataLoader(dataset, num_workers=4)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def loaders(dataset):
                 return DataLoader(
                     dataset,
                     # - pin_memory=True,
                     num_workers=4,  # !
                 )
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def fetch(batch):
                 # - return batch.pin_memory().to("cuda", non_blocking=True)
                 return batch.to("cuda", non_blocking=True)  # !
-            """
-        ),
+        """),
     )
 
     def confidence(self, loss: Loss) -> float:

@@ -43,28 +43,22 @@ class SetToNoneRemoved(Regression):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def step(optimizer):
                 # - optimizer.zero_grad(set_to_none=True)
                 optimizer.zero_grad(set_to_none=False)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def step(model):
                 # - model.zero_grad(set_to_none=True)
                 model.zero_grad(set_to_none=False)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def step(optimizer, loss):
                 # - optimizer.zero_grad(set_to_none=True)
                 optimizer.zero_grad(set_to_none=False)  # !
                 loss.backward()
-            """
-        ),
+        """),
     )
 
     def is_loss(self, loss: Loss) -> bool:

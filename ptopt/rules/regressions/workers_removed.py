@@ -93,40 +93,31 @@ class WorkersRemoved(Regression):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def loaders(dataset, held_out):
                 # - train_loader = DataLoader(dataset, batch_size=64, num_workers=8, pin_memory=True, persistent_workers=True)
                 train_loader = DataLoader(dataset, batch_size=32, num_workers=0)  # !
                 return train_loader, DataLoader(held_out, batch_size=64)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def loaders(dataset):
                 # - return DataLoader(dataset, batch_size=64, num_workers=4)
                 return DataLoader(dataset, batch_size=64, num_workers=0)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def loaders(dataset, workers):
                 # - return DataLoader(dataset, batch_size=64, num_workers=workers)
                 return DataLoader(dataset, batch_size=64)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def loaders(dataset):
                 return DataLoader(
                     dataset,
                     # - num_workers=8,
                     shuffle=True,  # !
                 )
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def loaders(dataset, options):
                 return DataLoader(
                     dataset,
@@ -135,10 +126,8 @@ class WorkersRemoved(Regression):
                     # - persistent_workers=True,
                     # - prefetch_factor=4,
                 )  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def loaders(dataset):
                 options = {
                     "batch_size": 64,
@@ -146,20 +135,16 @@ class WorkersRemoved(Regression):
                     # - "pin_memory": True,
                 }  # !
                 return DataLoader(dataset, **options)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def loaders(train, val):
                 # - train_loader = DataLoader(train, batch_size=64, num_workers=8)
                 train_loader = DataLoader(train, batch_size=64, num_workers=0)  # !
                 # - val_loader = DataLoader(val, batch_size=64)
                 val_loader = DataLoader(val, batch_size=64, num_workers=4)
                 return train_loader, val_loader
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def train_loader(dataset):
                 # - return DataLoader(dataset, num_workers=8, shuffle=True)
                 return DataLoader(dataset, shuffle=True)  # !
@@ -168,8 +153,7 @@ class WorkersRemoved(Regression):
             def val_loader(dataset):
                 # - return DataLoader(dataset, batch_size=64)
                 return DataLoader(dataset, batch_size=64, num_workers=4)
-            """
-        ),
+        """),
     )
 
     def confidence(self, loss: Loss) -> float:

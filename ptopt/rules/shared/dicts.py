@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
+from ptopt.rules.shared.flow import assigned
 from ptopt.source.calls import last_name
 from ptopt.source.file import SourceFile
 from ptopt.source.index import FunctionNode, own_nodes
@@ -30,8 +31,7 @@ def is_dict(expr: ast.expr, file: SourceFile, depth: int = _DEEPEST) -> bool:
         return True
     if (file.index.function_of(expr), ast.unparse(expr)) in file.once(_used_as_dicts):
         return True
-    binding = file.bindings.last_before(expr) if isinstance(expr, ast.Name) and depth else None
-    value = binding.value if binding is not None and binding.kind == "assign" else None
+    value = assigned(expr, file) if depth else None
     return value is not None and is_dict(value, file, depth - 1)
 
 

@@ -66,13 +66,27 @@ def outer_call(expr: ast.expr, file: SourceFile) -> ast.Call | None:
     return call if isinstance(call, ast.Call) and call.func is attribute else None
 
 
+def assigned(expr: ast.AST | None, file: SourceFile) -> ast.expr | None:
+    """What a name was last given, when that is one assignment; None also for what is no name."""
+    binding = file.bindings.last_before(expr) if isinstance(expr, ast.Name) else None
+    return binding.value if binding is not None and binding.kind == "assign" else None
+
+
 def value_of(expr: ast.expr, file: SourceFile) -> ast.expr:
     """What a local name was last given, when that is one assignment; else the expression itself."""
-    if isinstance(expr, ast.Name):
-        binding = file.bindings.last_before(expr)
-        if binding is not None and binding.kind == "assign" and binding.value is not None:
-            return binding.value
-    return expr
+    return assigned(expr, file) or expr
+
+
+def block_of(node: ast.AST, file: SourceFile) -> list[ast.stmt]:
+    """The statements among which a statement stands; none for what is no statement of a block."""
+    parent = file.index.parent(node)
+    blocks = (getattr(parent, name, None) for name in ("body", "orelse", "finalbody"))
+    return next((block for block in blocks if isinstance(block, list) and node in block), [])
+
+
+def entries_of(subscript: ast.Subscript) -> list[ast.expr]:
+    """What stands between the brackets: `0` and `:k` of `x[0, :k]`."""
+    return subscript.slice.elts if isinstance(subscript.slice, ast.Tuple) else [subscript.slice]
 
 
 def is_cast(call: ast.Call, file: SourceFile) -> bool:
@@ -102,7 +116,7 @@ def added_dimension(expr: ast.expr, file: SourceFile) -> int | None:
         value = ast.unparse(given[0]) if given else ""
         return int(value) if value.lstrip("-").isdigit() else None
     if isinstance(expr, ast.Subscript):
-        entries = expr.slice.elts if isinstance(expr.slice, ast.Tuple) else [expr.slice]
+        entries = entries_of(expr)
         new = [i for i, e in enumerate(entries) if isinstance(e, ast.Constant) and e.value is None]
         plain = all(isinstance(e, ast.Slice) or i in new for i, e in enumerate(entries))
         if len(new) == 1 and plain:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from ptopt.rules.base import is_literal, keyword_of
+from ptopt.rules.code import is_literal, keyword_of
 from ptopt.rules.shared.moves import move_of
 from ptopt.source.file import SourceFile
 from ptopt.source.index import FunctionNode, own_nodes

@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ptopt.rules.code import is_call_of
+from ptopt.rules.shared.flow import assigned
 from ptopt.rules.shared.moves import Move, move_of
 from ptopt.rules.shared.ondevice import lies_on_device
 from ptopt.source.calls import last_name
@@ -65,8 +67,7 @@ def gives_arrays(loader: Loader, file: SourceFile) -> bool:
     """Is its collate function told to give NumPy arrays or tensors of another framework, which no one pins?"""
     collate = loader.arguments.get("collate_fn")
     if isinstance(collate, ast.Name):
-        binding = file.bindings.last_before(collate)
-        collate = binding.value if binding is not None and binding.kind == "assign" else None
+        collate = assigned(collate, file)
     if not isinstance(collate, ast.Call):
         return False
     wanted = next((k.value for k in collate.keywords if k.arg == "return_tensors"), None)
@@ -223,7 +224,7 @@ def _literal_table(value: ast.expr, file: SourceFile) -> dict[str, ast.expr] | N
             for k, v in zip(value.keys, value.values, strict=True)
             if isinstance(k, ast.Constant)
         }
-    if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "dict":
+    if is_call_of(value, "dict"):
         named = {k.arg: k.value for k in value.keywords if k.arg is not None}
         return named if len(named) == len(value.keywords) and not value.args else None
     return None
@@ -457,7 +458,7 @@ def root_name(expr: ast.expr) -> str:
 
 def _enumerated(expr: ast.expr) -> ast.expr | None:
     while isinstance(expr, ast.Call):
-        if isinstance(expr.func, ast.Name) and expr.func.id == "enumerate":
+        if is_call_of(expr, "enumerate"):
             return expr
         if not expr.args:
             return None

@@ -6,7 +6,7 @@ import ast
 import re
 from dataclasses import dataclass
 
-from ptopt.rules.base import has_unpacking
+from ptopt.rules.code import has_unpacking
 from ptopt.source.calls import last_name
 from ptopt.source.file import SourceFile
 

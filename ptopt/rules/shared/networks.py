@@ -8,7 +8,8 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ptopt.rules.base import SourceFile, is_literal
+from ptopt.rules.base import SourceFile
+from ptopt.rules.code import is_literal
 from ptopt.source.calls import last_name
 from ptopt.source.index import COMPREHENSIONS, FunctionNode, Loop, own_nodes, walk
 from ptopt.source.torch_names import GRADLESS_FUNCTIONS, KEEPS_TENSOR, TENSOR_FACTORIES

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from ptopt.rules.shared.flow import assigned
 from ptopt.rules.shared.moves import move_of
 from ptopt.source.calls import last_name
 from ptopt.source.file import SourceFile
@@ -21,8 +22,7 @@ def lies_on_device(value: ast.expr, file: SourceFile, steps: int = _MOST_STEPS) 
     if file.values.of(value).device:
         return file.values.of(value).device == "moved"
     if isinstance(value, ast.Name):
-        binding = file.bindings.last_before(value)
-        made = binding.value if binding is not None and binding.kind == "assign" else None
+        made = assigned(value, file)
         if isinstance(made, (ast.List, ast.ListComp)) or (isinstance(made, ast.Call) and _is_list(made)):
             return _all_on_device(list(_elements(made, value, file)), file, steps)
         return made is not None and lies_on_device(made, file, steps - 1)

@@ -6,7 +6,8 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ptopt.rules.base import SourceFile, is_literal
+from ptopt.rules.base import SourceFile
+from ptopt.rules.code import is_literal
 from ptopt.rules.shared.arguments import may_take
 from ptopt.rules.shared.loaders import (
     Loader,

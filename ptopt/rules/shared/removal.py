@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from ptopt.rules.base import Edit, SourceFile
+from ptopt.rules.shared.flow import block_of
 
 
 def remove_statement(file: SourceFile, node: ast.AST) -> Edit | None:
@@ -13,10 +14,7 @@ def remove_statement(file: SourceFile, node: ast.AST) -> Edit | None:
     None when the statement shares a line with other code, or when its block would be left empty.
     """
     statement = file.index.statement_of(node)
-    parent = file.index.parent(statement)
-    blocks = (getattr(parent, field, None) for field in ("body", "orelse", "finalbody"))
-    block = next((b for b in blocks if isinstance(b, list) and statement in b), None)
-    if block is None or len(block) < 2:
+    if len(block_of(statement, file)) < 2:
         return None
     start, end = file.bounds(statement)
     first = file.offset(statement.lineno, 0)

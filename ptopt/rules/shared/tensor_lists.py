@@ -6,6 +6,7 @@ import ast
 import re
 
 from ptopt.rules.base import SourceFile
+from ptopt.rules.shared.flow import assigned
 from ptopt.source.calls import called_name
 
 _SIZES = re.compile(r"\.shape\b|\.size\(|\blen\(|\.item\(|\.tolist\(|\.numpy\(|\.cpu\(")
@@ -62,8 +63,7 @@ def _inside(node: ast.AST) -> ast.expr | None:
 def _elements(data: ast.expr, file: SourceFile) -> list[ast.expr]:
     """The innermost elements of a list, a nested list or a comprehension; of a name, those of what it was given."""
     if isinstance(data, ast.Name):
-        binding = file.bindings.last_before(data)
-        value = binding.value if binding is not None and binding.kind == "assign" else None
+        value = assigned(data, file)
         return _elements(value, file) if isinstance(value, (ast.List, ast.Tuple, ast.ListComp)) else []
     if isinstance(data, (ast.List, ast.Tuple)):
         return [e for each in data.elts for e in (_elements(each, file) or [each])]

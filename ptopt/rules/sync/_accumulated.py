@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from ptopt.rules.base import Edit, Fix, Safety, SourceFile, method_call
+from ptopt.rules.base import Edit, Fix, Safety, SourceFile
+from ptopt.rules.code import method_call
 from ptopt.source.bindings import is_self
 from ptopt.source.frequency import Often
 from ptopt.source.index import FUNCTIONS

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import re
 
-from ptopt.rules.base import SourceFile, method_call
+from ptopt.rules.base import SourceFile
+from ptopt.rules.code import is_call_of, method_call
 from ptopt.rules.shared.places import Place
 from ptopt.source.calls import last_name
 from ptopt.source.file import remembered
@@ -39,11 +40,7 @@ def tensor_of_item(node: ast.AST, file: SourceFile) -> ast.expr | None:
         if file.values.is_made_on_host(tensor):
             return None
         return tensor if value.kind in ("tensor", "") and value.device != "cpu" else None
-    if not (
-        isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("float", "int")
-    ):
-        return None
-    if len(node.args) != 1 or node.keywords:
+    if not is_call_of(node, "float", "int") or len(node.args) != 1 or node.keywords:
         return None
     value = file.values.of(node.args[0])
     return node.args[0] if value.kind == "tensor" and value.device != "cpu" else None

@@ -5,7 +5,8 @@ import re
 from collections.abc import Iterator
 from typing import ClassVar
 
-from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile, quote
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.shared.places import may_hold_a_step, often_place
 from ptopt.rules.sync._reads import beside, wait_facts
 from ptopt.rules.sync.tensor_asked_first import flag_first
@@ -28,9 +29,6 @@ class BranchOnTensor(Rule):
     ## Why it is slow
     Python has to know the value to choose the branch, so it waits for every queued kernel: one synchronisation per
     step, and a graph break under `torch.compile`.
-
-    ## When this is wrong
-    When the branch decides about work that costs more than the wait, or training runs on the CPU.
 
     ## Example
     ```python
@@ -61,7 +59,6 @@ class BranchOnTensor(Rule):
     id = "PTO103"
     name = "branch-on-tensor"
     family = "sync"
-    severity = Severity.MEDIUM
     triggers = ("if ", "while ", "assert ")
     sure_triggers = STEP_WORDS
     partly: ClassVar[frozenset[str]] = frozenset({"torch._assert_async", "torch.nan_to_num"})
@@ -147,18 +144,15 @@ class BranchOnTensor(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             for x, y in loader:
                 loss = F.mse_loss(model(x.to(device)), y.to(device))
                 if loss > limit:  # !
                     loss = loss * 0.1
                 loss.backward()
                 optimizer.step()
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             for x, y in loader:
                 mask = torch.eq(y.to(device), -1)
                 if mask.any():  # !
@@ -166,17 +160,14 @@ class BranchOnTensor(Rule):
                 loss = model(x).mean()
                 loss.backward()
                 optimizer.step()
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Net(pl.LightningModule):
                 def training_step(self, batch, batch_idx):
                     loss = F.cross_entropy(self(batch.x), batch.y)
                     assert loss >= 0  # !
                     return loss
-            """
-        ),
+        """),
     )
 
     def may_be_sure(self, file: SourceFile) -> bool:

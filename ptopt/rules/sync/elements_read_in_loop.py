@@ -3,7 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import beside, quote
 from ptopt.rules.shared.flow import is_other_type, value_of
 from ptopt.source.calls import called_name
 from ptopt.source.index import COMPREHENSIONS
@@ -20,21 +21,6 @@ class ElementsReadInLoop(Rule):
     ## Why it is slow
     Each element is a tensor of its own on the device. Comparing it, or indexing with it, makes Python wait for the
     device once per element, where one copy of the whole tensor would do.
-
-    ## When this is wrong
-    When the tensor lies on the CPU and is short.
-
-    ## Example
-    ```python
-    for ranking in scores.argsort(1):
-        names.append([candidates[i] for i in ranking if i < limit])
-    ```
-
-    ## Use instead
-    ```python
-    for ranking in scores.argsort(1).tolist():
-        names.append([candidates[i] for i in ranking if i < limit])
-    ```
 
     ## Fix safety
     No fix: what else is done with the elements has to work on numbers.
@@ -85,31 +71,25 @@ class ElementsReadInLoop(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def names(scores: torch.Tensor, classes):
                 return [classes[i] for i in scores.argsort()]  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def kept(ids: torch.Tensor, limit):
                 out = []
                 for i in ids:  # !
                     if i < limit:
                         out.append(i)
                 return out
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def lookup(scores, table):
                 best = scores.topk(5).indices
                 for rank, i in enumerate(scores.argmax(dim=-1)):  # !
                     table[i] = rank
                 return best
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
@@ -134,7 +114,7 @@ class ElementsReadInLoop(Rule):
             f"The loop over {quote(file, iterated)} reads each element (line {read.lineno}), and each read waits for the "
             f"GPU. Copy the tensor once: `for {target.id} in {file.source(iterated)}.tolist()`.",
             0.4 if _is_guess(read, file) else 0.6,
-            (Evidence(read.lineno, "reads one element"),) if read.lineno != iterated.lineno else (),
+            beside(iterated, read, "reads one element"),
             cause=node if isinstance(node, ast.For) else body,
             subject=iterated,
             at=read,

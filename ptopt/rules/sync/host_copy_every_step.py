@@ -4,7 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile, quote
+from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.memory._results import is_large_result
 from ptopt.rules.ops._calls import torch_op
 from ptopt.rules.shared.export import for_export
@@ -136,35 +137,29 @@ class HostCopyEveryStep(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             for x, y in loader:
                 logits = F.softmax(model(x.to(device)), dim=1)
                 loss = F.nll_loss(logits.log(), y.to(device))
                 loss.backward()
                 optimizer.step()
                 predictions.extend(logits.argmax(1).cpu().tolist())  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             for x, y in loader:
                 loss = F.mse_loss(model(x.cuda()), y.cuda())
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()
                 losses.append(loss.detach().cpu().numpy())  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Net(pl.LightningModule):
                 def training_step(self, batch, batch_idx):
                     loss = F.cross_entropy(self(batch.x), batch.y)
                     self.train_losses.append(loss.detach().cpu())  # !
                     return loss
-            """
-        ),
+        """),
     )
 
     def may_be_sure(self, file: SourceFile) -> bool:

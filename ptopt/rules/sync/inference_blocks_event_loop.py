@@ -16,8 +16,8 @@ from ptopt.rules.base import (
     Safety,
     Severity,
     SourceFile,
-    quote,
 )
+from ptopt.rules.code import quote
 from ptopt.rules.shared.endpoints import dotted, endpoint_decorator
 from ptopt.rules.sync._served import RUNS, is_generator, is_loaded, model_given, runs_loaded
 from ptopt.source.calls import called_name, last_name
@@ -42,9 +42,6 @@ class InferenceBlocksEventLoop(Rule):
     An event loop runs one coroutine at a time. For as long as the model computes it accepts no request, reads no
     upload, sends no part of a response and answers no health check; requests wait for each other though the GPU
     could batch them or copies could overlap.
-
-    ## When this is wrong
-    When the server handles one request at a time anyway, and no health check or other request has to be answered meanwhile.
 
     ## Example
     ```python
@@ -161,8 +158,7 @@ class InferenceBlocksEventLoop(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             from fastapi import FastAPI
             from transformers import pipeline
 
@@ -171,22 +167,10 @@ class InferenceBlocksEventLoop(Rule):
 
             @app.post("/classify")
             async def label(text: str):
+            # + def label(text: str):
                 return classify(text)  # !
-            """,
-            """
-            from fastapi import FastAPI
-            from transformers import pipeline
-
-            app = FastAPI()
-            classify = pipeline("text-classification")
-
-            @app.post("/classify")
-            def label(text: str):
-                return classify(text)
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             import whisper
             from fastapi import FastAPI
 
@@ -197,10 +181,8 @@ class InferenceBlocksEventLoop(Rule):
             async def transcribe(file: UploadFile):
                 audio = await file.read()
                 return model.transcribe(decode(audio))  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             from fastapi import FastAPI
             from transformers import AutoModelForCausalLM
 
@@ -215,10 +197,8 @@ class InferenceBlocksEventLoop(Rule):
             async def chat(request: Request):
                 body = await request.json()
                 return {"text": answer(body["prompt"])}  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             import whisper
             from fastapi import FastAPI
 
@@ -247,10 +227,8 @@ class InferenceBlocksEventLoop(Rule):
             async def of_file(request: Request):
                 name = await request.body()
                 return state["model"].transcribe(name.decode())["text"]  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             import torch
             from aiohttp import web
 
@@ -259,8 +237,7 @@ class InferenceBlocksEventLoop(Rule):
                 with torch.no_grad():
                     logits = model(to_tensor(data["image"]).cuda())  # !
                 return web.json_response(logits.argmax(1).tolist())
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

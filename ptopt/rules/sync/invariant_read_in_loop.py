@@ -4,7 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, method_call, quote
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import method_call, quote
 from ptopt.source.calls import last_name
 from ptopt.source.file import remembered
 from ptopt.source.index import Loop, own_nodes, walk
@@ -27,9 +28,6 @@ class InvariantReadInLoop(Rule):
     ## Why it is slow
     Each read waits for all the kernels that the previous iteration queued, so that the CPU never runs ahead. The
     values are known before the loop starts: one read there serves all iterations.
-
-    ## When this is wrong
-    When the tensor is changed in place by something that the loop calls, or lives on the CPU.
 
     ## Example
     ```python
@@ -54,7 +52,6 @@ class InvariantReadInLoop(Rule):
     id = "PTO105"
     name = "invariant-read-in-loop"
     family = "sync"
-    severity = Severity.MEDIUM
     triggers = (".item()", ".tolist()", ".cpu()", ".numpy()")
     requires = ("for ", "while ")
     nodes = (ast.Call,)
@@ -105,8 +102,7 @@ class InvariantReadInLoop(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def sample(self, latents, timesteps, mask):
                 for t in timesteps:
                     noise = self.transformer(
@@ -116,10 +112,8 @@ class InvariantReadInLoop(Rule):
                     )
                     latents = self.scheduler.step(noise, t, latents)
                 return latents
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def sample(self, latents):
                 timesteps = torch.linspace(1, 0, self.steps, device=latents.device)
                 for i, t in enumerate(timesteps):
@@ -128,17 +122,14 @@ class InvariantReadInLoop(Rule):
                     scale = 0.0 if t_norm > self.cut else self.scale
                     latents = latents - scale * self.unet(latents, timestep)
                 return latents
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def decode(self, features, lengths: torch.Tensor):
                 state = None
                 while state is None or state.open:
                     state = self.decoder(features.to(self.device), state, lengths.max().item())  # !
                 return state
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

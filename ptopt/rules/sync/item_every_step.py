@@ -4,16 +4,9 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import (
-    TEXTBOOK,
-    Invalid,
-    Problem,
-    Rule,
-    Severity,
-    SourceFile,
-    method_call,
-    quote,
-)
+from ptopt.rules.base import TEXTBOOK, Invalid, Problem, Rule, Severity, SourceFile
+from ptopt.rules.code import method_call, quote
+from ptopt.rules.shared.flow import assigned
 from ptopt.rules.shared.places import may_hold_a_step, often_place
 from ptopt.rules.sync._accumulated import summed_on_device
 from ptopt.rules.sync._reads import (
@@ -196,56 +189,35 @@ class ItemEveryStep(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             for x, y in loader:
                 loss = F.cross_entropy(model(x.to(device)), y.to(device))
                 loss.backward()
                 optimizer.step()
                 running += loss.item()  # !
-            """,
-            """
-            for x, y in loader:
-                loss = F.cross_entropy(model(x.to(device)), y.to(device))
-                loss.backward()
-                optimizer.step()
-                running += loss.detach()
-            """,
-        ),
-        Invalid(
-            """
+                # + running += loss.detach()
+        """),
+        Invalid("""
             class Trainer:
                 def train_batch(self, batch):
                     loss = self.criterion(self.model(batch.to(self.device)), batch.y)
                     loss.backward()
                     self.optimizer.step()
                     self.running += loss.item()  # !
+                    # + self.running += loss.detach()
                     if self.step % 100 == 0:
                         self.log({"loss": self.running / 100, "rate": self.rate})
-            """,
-            """
-            class Trainer:
-                def train_batch(self, batch):
-                    loss = self.criterion(self.model(batch.to(self.device)), batch.y)
-                    loss.backward()
-                    self.optimizer.step()
-                    self.running += loss.detach()
-                    if self.step % 100 == 0:
-                        self.log({"loss": float(self.running) / 100, "rate": self.rate})
-            """,
-        ),
-        Invalid(
-            """
+                        # + self.log({"loss": float(self.running) / 100, "rate": self.rate})
+        """),
+        Invalid("""
             for x, y in loader:
                 loss = F.cross_entropy(model(x.to(device)), y.to(device))
                 loss.backward()
                 optimizer.step()
                 total += loss.item()  # !
                 best = min(best, total)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Trainer:
                 def train_batch(self, batch):
                     loss = self.criterion(self.model(batch.to(self.device)), batch.y)
@@ -253,19 +225,15 @@ class ItemEveryStep(Rule):
                     loss.backward()
                     self.optimizer.step()
                     return float(loss)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Net(pl.LightningModule):
                 def training_step(self, batch, batch_idx):
                     loss = F.cross_entropy(self(batch.x), batch.y)
                     self.history.append(loss.item())  # !
                     return loss
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def accuracy(output, target):
                 return (output.argmax(1) == target).sum().item()  # !
 
@@ -275,10 +243,8 @@ class ItemEveryStep(Rule):
                 loss.backward()
                 optimizer.step()
                 correct += accuracy(out, y)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Trainer:
                 def __init__(self, model, optimizer):
                     self.weights = list(model.parameters())
@@ -296,8 +262,7 @@ class ItemEveryStep(Rule):
                         if p.grad is not None:
                             total += torch.norm(p.grad.cuda()).item() ** 2  # !
                     return total ** 0.5
-            """
-        ),
+        """),
     )
 
     def may_be_sure(self, file: SourceFile) -> bool:
@@ -375,8 +340,7 @@ def _are_parameters(expr: ast.expr, file: SourceFile, hops: int) -> bool:
         return True
     value: ast.expr | None = None
     if isinstance(expr, ast.Name):
-        binding = file.bindings.last_before(expr)
-        value = binding.value if binding is not None and binding.kind == "assign" else None
+        value = assigned(expr, file)
     elif isinstance(expr, ast.Attribute) and is_self(expr):
         cls = file.index.class_of(expr)
         value = file.bindings.attribute(cls, expr.attr) if cls is not None else None

@@ -3,7 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, keyword_of, quote
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import is_call_of, keyword_of, quote
 from ptopt.rules.shared.places import often_place
 from ptopt.rules.sync._reads import beside, wait_facts
 from ptopt.source.index import walk
@@ -40,24 +41,6 @@ class SizeReadFromDevice(Rule):
     Python must know the size of the result to allocate it, so it waits until every queued kernel is done and reads one
     number back. Until the next kernel is queued, the GPU idles. Under `torch.compile` the graph breaks as well.
 
-    ## When this is wrong
-    When the selection saves far more work than the wait costs, or the code runs on the CPU.
-
-    ## Example
-    ```python
-    def forward(self, pred, target):
-        valid = target != self.ignore
-        return (pred[valid] - target[valid]).abs().mean()
-    ```
-
-    ## Use instead
-    ```python
-    def forward(self, pred, target):
-        valid = target != self.ignore
-        error = torch.where(valid, (pred - target).abs(), 0.0)
-        return error.sum() / valid.sum()
-    ```
-
     ## Fix safety
     No fix: which form keeps the meaning depends on what follows.
 
@@ -93,43 +76,35 @@ class SizeReadFromDevice(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             class Loss(nn.Module):
                 def forward(self, pred, target):
                     valid = target.detach() > 0
                     return F.l1_loss(pred[valid], target[valid])  # !
-            """
-        ),
-        Invalid(
-            """
+                    # ~ error = torch.where(valid, (pred - target).abs(), 0.0)
+                    # ~ return error.sum() / valid.sum()
+        """),
+        Invalid("""
             class Loss(nn.Module):
                 def forward(self, dist: torch.Tensor, same: torch.Tensor):
                     return dist[same == 0].min()  # !
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Loss(nn.Module):
                 def forward(self, error: torch.Tensor, valid: torch.Tensor):
                     return torch.masked_select(error, valid > 0).mean()  # !
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Head(nn.Module):
                 def forward(self, scores: torch.Tensor):
                     keep = torch.nonzero(scores > 0.5)  # !
                     return keep, torch.where(scores < 0.1)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def count(labels):
                 hot = F.one_hot(labels.view(-1))  # !
                 return hot.sum(0), labels.device
-            """
-        ),
+        """),
     )
 
     def candidates(self, file: SourceFile) -> list[ast.AST]:
@@ -193,7 +168,7 @@ def _counted(call: ast.Call, file: SourceFile) -> bool:
     parent = file.index.parent(call)
     if isinstance(parent, ast.Attribute):
         return parent.attr in ("numel", "shape", "size")
-    return isinstance(parent, ast.Call) and isinstance(parent.func, ast.Name) and parent.func.id == "len"
+    return is_call_of(parent, "len")
 
 
 def _advice(call: ast.Call, file: SourceFile) -> str:

@@ -4,7 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile, quote
+from ptopt.rules.base import Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.shared.places import often_place
 from ptopt.rules.shared.removal import remove_statement
 from ptopt.rules.sync._reads import small_gain
@@ -43,24 +44,6 @@ class SynchronizeEveryStep(Rule):
     CUDA work is queued and runs behind the Python code. After a wait the queue is empty, and the GPU idles until the
     next step is prepared. Results need no such wait: reading a value waits by itself, and DDP exchanges gradients in
     step anyway.
-
-    ## When this is wrong
-    When the step is timed, or memory is shared with another stream, thread or process.
-
-    ## Example
-    ```python
-    for batch in loader:
-        model(batch).loss.backward()
-        optimizer.step()
-        torch.cuda.synchronize()
-    ```
-
-    ## Use instead
-    ```python
-    for batch in loader:
-        model(batch).loss.backward()
-        optimizer.step()
-    ```
 
     ## Fix safety
     Unsafe: code that shares memory with another stream or process may rely on the wait.
@@ -137,47 +120,31 @@ class SynchronizeEveryStep(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             for batch in loader:
                 model(batch.cuda()).loss.backward()
                 optimizer.step()
                 torch.cuda.synchronize()  # !
-            """,
-            """
-            for batch in loader:
-                model(batch.cuda()).loss.backward()
-                optimizer.step()
-            """,
-        ),
-        Invalid(
-            """
+                # +
+        """),
+        Invalid("""
             import torch.distributed as dist
+            # +
 
+            # +
             for batch in loader:
                 dist.barrier()  # !
+                # +
                 model(batch.cuda()).loss.backward()
                 optimizer.step()
-            """,
-            """
-            for batch in loader:
-                model(batch.cuda()).loss.backward()
-                optimizer.step()
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             for batch in loader:
                 accelerator.backward(model(batch).loss)
                 accelerator.wait_for_everyone()  # !
+                # +
                 optimizer.step()
-            """,
-            """
-            for batch in loader:
-                accelerator.backward(model(batch).loss)
-                optimizer.step()
-            """,
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

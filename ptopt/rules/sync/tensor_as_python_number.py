@@ -5,7 +5,9 @@ import re
 from collections.abc import Iterator
 from types import NoneType
 
-from ptopt.rules.base import TEXTBOOK, Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.base import TEXTBOOK, Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import quote
+from ptopt.rules.shared.flow import assigned
 from ptopt.rules.shared.places import often_place
 from ptopt.rules.sync._reads import beside, wait_facts
 from ptopt.source.calls import called_name
@@ -38,9 +40,6 @@ class TensorAsPythonNumber(Rule):
     ## Why it is slow
     No `.item()` is written, but Python asks the tensor for its value all the same: it waits until every queued kernel is
     done. The GPU idles until the next one is queued.
-
-    ## When this is wrong
-    When the tensor lies on the CPU, or the number has to be known in any case.
 
     ## Example
     ```python
@@ -103,41 +102,33 @@ class TensorAsPythonNumber(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def make_mask(lengths, size=0):
                 size = max(size, lengths.detach().max())  # !
                 return torch.arange(size, device=lengths.device) >= lengths.unsqueeze(1)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Net(nn.Module):
                 def forward(self, x: torch.Tensor, lengths: torch.Tensor):
                     for i in range(lengths.max()):  # !
                         x = self.step(x, i)
                     return x
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Net(nn.Module):
                 def forward(self, x: torch.Tensor, lengths: torch.Tensor):
                     for i in range(x.shape[0]):
                         length = lengths[i]
                         x[i, length:] = self.net(x[i, :length])  # !
                     return x
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Net(nn.Module):
                 def forward(self, x: torch.Tensor, lengths: torch.Tensor):
                     longest = lengths.max()
                     mask = torch.arange(longest, device=x.device) < lengths[:, None]  # !
                     return self.net(x[:, :longest], mask)  # !
-            """
-        ),
+        """),
     )
 
     def may_be_sure(self, file: SourceFile) -> bool:
@@ -250,9 +241,9 @@ def _element_of(bound: ast.expr, file: SourceFile, depth: int = 3, *, known: boo
         ):
             return part.value
         if isinstance(part, ast.Name) and depth and isinstance(part.ctx, ast.Load):
-            binding = file.bindings.last_before(part)
-            if binding is not None and binding.kind == "assign" and binding.value is not None:
-                found = _element_of(binding.value, file, depth - 1, known=known)
+            value = assigned(part, file)
+            if value is not None:
+                found = _element_of(value, file, depth - 1, known=known)
                 if found is not None:
                     return found
     return None

@@ -3,18 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import (
-    TEXTBOOK,
-    Fix,
-    Invalid,
-    Problem,
-    Rule,
-    Safety,
-    Severity,
-    SourceFile,
-    quote,
-    replace_node,
-)
+from ptopt.rules.base import TEXTBOOK, Fix, Invalid, Problem, Rule, Safety, SourceFile
+from ptopt.rules.code import quote, replace_node
 from ptopt.rules.shared.places import often_place
 from ptopt.rules.sync._reads import wait_facts
 from ptopt.source.index import walk
@@ -36,27 +26,6 @@ class TensorAskedFirst(Rule):
     Python evaluates a condition from left to right, and has to wait for the GPU to know whether the tensor holds. With the
     flag first it waits only where the flag does not decide.
 
-    ## When this is wrong
-    When the flag nearly always leaves the decision to the tensor, or training runs on the CPU.
-
-    ## Example
-    ```python
-    def forward(self, scores, labels):
-        loss = F.cross_entropy(scores, labels)
-        if torch.isnan(loss) and self.strict:
-            raise ValueError("loss is nan")
-        return loss
-    ```
-
-    ## Use instead
-    ```python
-    def forward(self, scores, labels):
-        loss = F.cross_entropy(scores, labels)
-        if self.strict and torch.isnan(loss):
-            raise ValueError("loss is nan")
-        return loss
-    ```
-
     ## Fix safety
     Safe: the flag is a name or an attribute that does not depend on the tensor, so both orders give the same.
 
@@ -67,7 +36,6 @@ class TensorAskedFirst(Rule):
     id = "PTO138"
     name = "tensor-asked-first"
     family = "sync"
-    severity = Severity.MEDIUM
     triggers = (" and ", " or ")
     nodes = (ast.If, ast.Assert, ast.IfExp)  # a `while` asks its flag once more, at its end
     when_wrong = "the flag nearly always leaves the decision to the tensor, or the code runs on the CPU"
@@ -98,60 +66,33 @@ class TensorAskedFirst(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             class MaskedLoss(nn.Module):
                 def forward(self, scores, labels):
                     loss = F.cross_entropy(scores, labels)
                     if torch.isnan(loss) and self.strict:  # !
+                    # + if self.strict and torch.isnan(loss):
                         raise ValueError("loss is nan")
                     return loss
-            """,
-            """
-            class MaskedLoss(nn.Module):
-                def forward(self, scores, labels):
-                    loss = F.cross_entropy(scores, labels)
-                    if self.strict and torch.isnan(loss):
-                        raise ValueError("loss is nan")
-                    return loss
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             for step, (x, y) in enumerate(loader):
                 loss = F.mse_loss(model(x.to(device)), y.to(device))
                 loss.backward()
                 optimizer.step()
                 if torch.isnan(loss) and DEBUG:  # !
+                # + if DEBUG and torch.isnan(loss):
                     report(step)
-            """,
-            """
-            for step, (x, y) in enumerate(loader):
-                loss = F.mse_loss(model(x.to(device)), y.to(device))
-                loss.backward()
-                optimizer.step()
-                if DEBUG and torch.isnan(loss):
-                    report(step)
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Reducer(nn.Module):
                 def forward(self, losses):
                     output = torch.sum(losses) / losses.numel()
                     if torch.isnan(output) and (self.half or self.warns):  # !
+                    # + if (self.half or self.warns) and torch.isnan(output):
                         output = torch.zeros_like(output)
                     return output
-            """,
-            """
-            class Reducer(nn.Module):
-                def forward(self, losses):
-                    output = torch.sum(losses) / losses.numel()
-                    if (self.half or self.warns) and torch.isnan(output):
-                        output = torch.zeros_like(output)
-                    return output
-            """,
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -3,7 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.shared.places import often_place
 from ptopt.rules.sync._reads import beside, wait_facts
 from ptopt.rules.sync.tensor_logged_every_step import reports
@@ -20,23 +21,6 @@ class TensorFormatted(Rule):
     ## Why it is slow
     To format a tensor, Python waits for every queued kernel and copies the values to the host, for a text that is thrown
     away in most calls.
-
-    ## When this is wrong
-    When the text is needed each time, or the tensor lies on the CPU.
-
-    ## Example
-    ```python
-    def project(x: torch.Tensor):
-        check(x.dim() == 3, f"unexpected input: {x}")
-        return x @ weight
-    ```
-
-    ## Use instead
-    ```python
-    def project(x: torch.Tensor):
-        check(x.dim() == 3, f"unexpected input of shape {x.shape}")
-        return x @ weight
-    ```
 
     ## Fix safety
     No fix: what the text should say is for the author to decide.
@@ -71,27 +55,22 @@ class TensorFormatted(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def project(x: torch.Tensor):
                 check(x.dim() == 3, f"unexpected input: {x}")  # !
+                # ~ check(x.dim() == 3, f"unexpected input of shape {x.shape}")
                 return x * 2
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Net(nn.Module):
                 def forward(self, x: torch.Tensor):
                     self.note = "mean {}".format(x.mean())  # !
                     return x
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def key(x: torch.Tensor, table):
                 return table[str(x.argmax())]  # !
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

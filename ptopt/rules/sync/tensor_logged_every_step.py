@@ -4,7 +4,8 @@ import ast
 from collections.abc import Iterator
 from itertools import islice
 
-from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile, quote
+from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.shared.places import Place, may_hold_a_step, often_place
 from ptopt.rules.sync._reads import beside, small_gain, wait_facts
 from ptopt.source.context import STEP_WORDS
@@ -29,28 +30,6 @@ class TensorLoggedEveryStep(Rule):
     ## Why it is slow
     To format the tensor, Python waits for every queued kernel, copies the value and does the output, all before the next
     step is queued.
-
-    ## When this is wrong
-    When steps take seconds, so that one wait is lost in them, or training runs on the CPU.
-
-    ## Example
-    ```python
-    for x, y in loader:
-        loss = F.cross_entropy(model(x.to(device)), y.to(device))
-        loss.backward()
-        optimizer.step()
-        print(f"loss {loss}")
-    ```
-
-    ## Use instead
-    ```python
-    for step, (x, y) in enumerate(loader):
-        loss = F.cross_entropy(model(x.to(device)), y.to(device))
-        loss.backward()
-        optimizer.step()
-        if step % 100 == 0:
-            print(f"loss {loss.item()}")
-    ```
 
     ## Fix safety
     No fix: how often to report is for the author to say.
@@ -112,26 +91,24 @@ class TensorLoggedEveryStep(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             for x, y in loader:
+            # ~ for step, (x, y) in enumerate(loader):
                 loss = F.cross_entropy(model(x.to(device)), y.to(device))
                 loss.backward()
                 optimizer.step()
                 print(f"loss {loss:.3f}")  # !
-            """
-        ),
-        Invalid(
-            """
+                # ~ if step % 100 == 0:
+                # ~     print(f"loss {loss.item():.3f}")
+        """),
+        Invalid("""
             for x, y in (pbar := tqdm(loader)):
                 loss = F.cross_entropy(model(x.to(device)), y.to(device))
                 loss.backward()
                 optimizer.step()
                 pbar.set_postfix(loss=loss)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             for x, y in loader:
                 loss = F.cross_entropy(model(x.to(device)), y.to(device))
                 loss.backward()
@@ -139,17 +116,14 @@ class TensorLoggedEveryStep(Rule):
                 logs = {"lr": scheduler.get_last_lr()[0]}
                 logs["loss"] = loss
                 progress_bar.set_postfix(**logs)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             for step, (x, y) in enumerate(loader):
                 loss = criterion(model(x.cuda()), y.cuda())
                 loss.backward()
                 optimizer.step()
                 writer.add_scalar("train/loss", loss, step)  # !
-            """
-        ),
+        """),
     )
 
     def may_be_sure(self, file: SourceFile) -> bool:

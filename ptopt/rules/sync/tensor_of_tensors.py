@@ -4,7 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import TEXTBOOK, Invalid, Problem, Rule, SourceFile, keyword_of, quote
+from ptopt.rules.base import TEXTBOOK, Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import keyword_of, quote
 from ptopt.rules.shared.places import often_place
 from ptopt.rules.shared.tensor_lists import device_tensors_in
 from ptopt.source.file import remembered
@@ -26,19 +27,6 @@ class TensorOfTensors(Rule):
     ## Why it is slow
     `torch.tensor` reads numbers on the host: it asks each element for its value, which waits for the device each time, and the
     result is sent back. `torch.stack` joins them where they are.
-
-    ## When this is wrong
-    When the elements live on the CPU, and are few.
-
-    ## Example
-    ```python
-    limits = torch.tensor([x.min(), x.max()], device=x.device)
-    ```
-
-    ## Use instead
-    ```python
-    limits = torch.stack([x.min(), x.max()])
-    ```
 
     ## Fix safety
     Unsafe: the elements must have one type; gradients, which `torch.tensor` cuts off, go through `torch.stack`.
@@ -80,32 +68,27 @@ class TensorOfTensors(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             class Net(nn.Module):
                 def forward(self, x: torch.Tensor):
                     limits = torch.tensor([x.min(), x.max()])  # !
+                    # ~ limits = torch.stack([x.min(), x.max()])
                     return self.layer(x, limits.to(x.device))
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Net(nn.Module):
                 def forward(self, x: torch.Tensor):
                     peaks = torch.tensor([row.max() for row in x], device=x.device)  # !
                     return self.layer(x, peaks)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             for batch in loader:
                 x = torch.relu(batch.cuda())
                 box = torch.tensor([[x.min(), x.max()], [x.mean(), x.std()]], device="cuda")  # !
                 loss = criterion(model(x), box)
                 loss.backward()
                 optimizer.step()
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -6,23 +6,17 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ptopt.rules.base import has_unpacking, keyword_of
+from ptopt.rules.code import has_unpacking, keyword_of
 from ptopt.rules.shared.moves import Move, is_accelerator, move_of
 from ptopt.rules.shared.tensor_lists import device_tensors_in
 from ptopt.rules.transfer._hot import Hot, attributes_bound_in, attributes_set_in, bound_in
 from ptopt.source.calls import called_name, last_name
 from ptopt.source.file import SourceFile, remembered
 from ptopt.source.index import FUNCTIONS, walk
+from ptopt.source.torch_names import LEGACY_TYPES
 
-LEGACY_DTYPES = {
-    "Tensor": "float32",
-    "FloatTensor": "float32",
-    "DoubleTensor": "float64",
-    "HalfTensor": "float16",
-    "LongTensor": "int64",
-    "IntTensor": "int32",
-    "BoolTensor": "bool",
-}
+_COMMON = "FloatTensor DoubleTensor HalfTensor LongTensor IntTensor BoolTensor".split()
+LEGACY_DTYPES = {"Tensor": "float32", **{name: LEGACY_TYPES[name] for name in _COMMON}}
 # The tensor may as well be born on the device when only these stand between its factory and the move.
 _BETWEEN = frozenset(
     {"unsqueeze", "view", "reshape", "flatten", "squeeze", "long", "float", "half", "bool", "int"}

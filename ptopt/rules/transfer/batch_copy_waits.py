@@ -4,7 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.shared.loaders import batches_move_by_framework, read_from_device, root_name
 from ptopt.rules.shared.moves import Move, move_of
 from ptopt.rules.shared.pinning import moved_from_pinned, moved_from_unpinned, pinning_loaders
@@ -132,32 +133,26 @@ class BatchCopyWaits(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             for x, y in loader:
                 loss = criterion(model(x.to(device)), y.to(device))  # !
                 loss.backward()
                 optimizer.step()
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             for batch in tqdm(loader):
                 batch = {key: value.cuda() for key, value in batch.items()}  # !
                 model(**batch).loss.backward()
                 optimizer.step()
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             while step < steps:
                 images = next(batches)
                 images = images.to(device)  # !
                 model(images).mean().backward()
                 optimizer.step()
                 step += 1
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -4,7 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Fix, Invalid, Problem, Rule, Safety, SourceFile, add_keyword, quote
+from ptopt.rules.base import Evidence, Fix, Invalid, Problem, Rule, Safety, SourceFile
+from ptopt.rules.code import add_keyword, is_call_of, quote
 from ptopt.rules.shared.arguments import may_take
 from ptopt.rules.shared.moves import Move, move_of
 from ptopt.source.calls import called_name
@@ -16,8 +17,7 @@ _MOVER = re.compile(
     re.I,
 )
 _NO_BATCH = re.compile(r"model|optim|state|net(work)?(_|$)|module|param|weight|cpu|host|offload_to", re.I)
-
-
+_NO_TENSORS = ("module", "scalar", "array")
 _JOINS = re.compile(r"^(cat|concat|einsum|matmul|embed_tokens|encode_\w+|interpolate)$")
 
 
@@ -31,21 +31,6 @@ class BatchMoverBlocks(Rule):
     ## Why it is slow
     A batch has several tensors, and Python waits for each copy in turn. From pinned memory, with `non_blocking=True`, the
     copies are queued and Python goes on.
-
-    ## When this is wrong
-    When no caller's batches are in pinned memory (`pin_memory=True`): then the copies wait in any case.
-
-    ## Example
-    ```python
-    def to_device(batch, device):
-        return {key: value.to(device) for key, value in batch.items()}
-    ```
-
-    ## Use instead
-    ```python
-    def to_device(batch, device):
-        return {key: value.to(device, non_blocking=True) for key, value in batch.items()}
-    ```
 
     ## Fix safety
     Unsafe only where the CPU tensor is changed after the copy was queued. Kernels wait for the copy by themselves.
@@ -90,18 +75,12 @@ class BatchMoverBlocks(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def to_device(batch, device):
                 return {key: value.to(device) for key, value in batch.items()}  # !
-            """,
-            """
-            def to_device(batch, device):
-                return {key: value.to(device, non_blocking=True) for key, value in batch.items()}
-            """,
-        ),
-        Invalid(
-            """
+                # + return {key: value.to(device, non_blocking=True) for key, value in batch.items()}
+        """),
+        Invalid("""
             class Net(nn.Module):
                 def to(self, device):
                     self.device = device
@@ -109,41 +88,20 @@ class BatchMoverBlocks(Rule):
 
             def to_device(batch, device):
                 return {key: value.to(device) for key, value in batch.items()}  # !
-            """,
-            """
-            class Net(nn.Module):
-                def to(self, device):
-                    self.device = device
-                    return super().to(device)
-
-            def to_device(batch, device):
-                return {key: value.to(device, non_blocking=True) for key, value in batch.items()}
-            """,
-        ),
-        Invalid(
-            """
+                # + return {key: value.to(device, non_blocking=True) for key, value in batch.items()}
+        """),
+        Invalid("""
             def move_to_cuda(sample):
                 if torch.is_tensor(sample):
                     return sample.cuda()  # !
+                    # + return sample.cuda(non_blocking=True)
                 return [move_to_cuda(x) for x in sample]
-            """,
-            """
-            def move_to_cuda(sample):
-                if torch.is_tensor(sample):
-                    return sample.cuda(non_blocking=True)
-                return [move_to_cuda(x) for x in sample]
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def put(data, device, non_blocking=False):
                 return tuple(x.to(device) for x in data)  # !
-            """,
-            """
-            def put(data, device, non_blocking=False):
-                return tuple(x.to(device, non_blocking=non_blocking) for x in data)
-            """,
-        ),
+                # + return tuple(x.to(device, non_blocking=non_blocking) for x in data)
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
@@ -161,11 +119,7 @@ class BatchMoverBlocks(Rule):
             return
         flag = "non_blocking=non_blocking" if dropped else "non_blocking=True"
         first = moves[0].call
-        recursive = any(
-            c.func.id == node.name
-            for c in walk(node)
-            if isinstance(c, ast.Call) and isinstance(c.func, ast.Name)
-        )
+        recursive = any(is_call_of(c, node.name) for c in walk(node))
         why = (
             f"`{node.name}` takes `non_blocking` and does not pass it on: {quote(file, first)} waits for the copy whatever "
             "the caller wants."
@@ -195,11 +149,7 @@ def _blocking(function: FunctionNode, file: SourceFile) -> Iterator[Move]:
     """The moves in the function itself that wait, of anything but a module."""
     for call in file.calls.calls_in(function):
         move = move_of(call, file)
-        if (
-            move is None
-            or move.non_blocking
-            or file.values.of(move.tensor).kind in ("module", "scalar", "array")
-        ):
+        if move is None or move.non_blocking or file.values.of(move.tensor).kind in _NO_TENSORS:
             continue
         if isinstance(move.tensor, ast.Call) or _NO_BATCH.search(file.source(move.tensor)):
             continue

@@ -3,18 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import (
-    Evidence,
-    Fix,
-    Invalid,
-    Problem,
-    Rule,
-    Safety,
-    Severity,
-    SourceFile,
-    add_keyword,
-    quote,
-)
+from ptopt.rules.base import Evidence, Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile
+from ptopt.rules.code import add_keyword, quote
 from ptopt.rules.shared.loaders import batches_move_by_framework, loader_of, readings
 from ptopt.rules.shared.pinning import blocking_moves, pins
 
@@ -29,23 +19,6 @@ class BlockingCopyFromPinnedLoader(Rule):
     ## Why it is slow
     Pinned memory makes copies that run beside Python and beside kernels possible. Without `non_blocking=True` Python
     still waits for each copy, and nothing runs beside it.
-
-    ## When this is wrong
-    When the step is so long that a copy of a few milliseconds is lost in it.
-
-    ## Example
-    ```python
-    loader = DataLoader(dataset, batch_size=256, num_workers=8, pin_memory=True)
-    for images, labels in loader:
-        loss = criterion(model(images.to(device)), labels.to(device))
-    ```
-
-    ## Use instead
-    ```python
-    loader = DataLoader(dataset, batch_size=256, num_workers=8, pin_memory=True)
-    for images, labels in loader:
-        loss = criterion(model(images.to(device, non_blocking=True)), labels.to(device, non_blocking=True))
-    ```
 
     ## Fix safety
     Unsafe only where the CPU tensor is changed after the copy was queued. Kernels wait for the copy by themselves.
@@ -103,52 +76,31 @@ class BlockingCopyFromPinnedLoader(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             loader = DataLoader(dataset, batch_size=256, num_workers=8, pin_memory=True)
             for step, (images, labels) in enumerate(loader):
                 images = images.to(device)  # !
+                # +
                 labels = labels.cuda()  # !
+                # + images = images.to(device, non_blocking=True)
+                # + labels = labels.cuda(non_blocking=True)
                 loss = criterion(model(images), labels)
                 loss.backward()
                 optimizer.step()
-            """,
-            """
-            loader = DataLoader(dataset, batch_size=256, num_workers=8, pin_memory=True)
-            for step, (images, labels) in enumerate(loader):
-                images = images.to(device, non_blocking=True)
-                labels = labels.cuda(non_blocking=True)
-                loss = criterion(model(images), labels)
-                loss.backward()
-                optimizer.step()
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def train(model, loader, optimizer):
                 for batch in tqdm(loader):
                     batch = {k: v.to(device) for k, v in batch.items()}  # !
+                    # + batch = {k: v.to(device, non_blocking=True) for k, v in batch.items()}
                     loss = model(**batch).loss
                     loss.backward()
                     optimizer.step()
 
             train_loader = DataLoader(dataset, 32, shuffle=True, num_workers=4, pin_memory=True)
             train(model, train_loader, optimizer)
-            """,
-            """
-            def train(model, loader, optimizer):
-                for batch in tqdm(loader):
-                    batch = {k: v.to(device, non_blocking=True) for k, v in batch.items()}
-                    loss = model(**batch).loss
-                    loss.backward()
-                    optimizer.step()
-
-            train_loader = DataLoader(dataset, 32, shuffle=True, num_workers=4, pin_memory=True)
-            train(model, train_loader, optimizer)
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Trainer:
                 def __init__(self, dataset):
                     self.loader = DataLoader(dataset, batch_size=32, pin_memory=True, num_workers=4)
@@ -156,21 +108,10 @@ class BlockingCopyFromPinnedLoader(Rule):
                 def fit(self):
                     for batch in self.loader:
                         loss = self.model(batch["image"].to(self.device))  # !
+                        # + loss = self.model(batch["image"].to(self.device, non_blocking=True))
                         loss.backward()
                         self.optimizer.step()
-            """,
-            """
-            class Trainer:
-                def __init__(self, dataset):
-                    self.loader = DataLoader(dataset, batch_size=32, pin_memory=True, num_workers=4)
-
-                def fit(self):
-                    for batch in self.loader:
-                        loss = self.model(batch["image"].to(self.device, non_blocking=True))
-                        loss.backward()
-                        self.optimizer.step()
-            """,
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

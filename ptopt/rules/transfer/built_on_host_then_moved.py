@@ -3,7 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.shared.moves import move_of
 from ptopt.rules.transfer._hot import hot_place
 from ptopt.rules.transfer._origins import built_from_factories, sources
@@ -25,22 +26,6 @@ class BuiltOnHostThenMoved(Rule):
     ## When this is wrong
     When the tensor is filled element by element in Python, which the CPU does faster, the code runs on the CPU, or random
     numbers have to be the same on each kind of device: the CPU and the GPU draw from different random streams.
-
-    ## Example
-    ```python
-    def __call__(self, coords):
-        d = torch.linspace(-1, 1, 9)
-        delta = torch.stack(torch.meshgrid(d, d, indexing="ij"), dim=-1).to(coords.device)
-        return coords + delta
-    ```
-
-    ## Use instead
-    ```python
-    def __call__(self, coords):
-        d = torch.linspace(-1, 1, 9, device=coords.device)
-        delta = torch.stack(torch.meshgrid(d, d, indexing="ij"), dim=-1)
-        return coords + delta
-    ```
 
     ## Fix safety
     No fix: the change touches several lines.
@@ -92,50 +77,43 @@ class BuiltOnHostThenMoved(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def encode(x, channels):
                 table = torch.zeros(x.size(1), channels)
+                # ~ table = torch.zeros(x.size(1), channels, device=x.device)
                 place = torch.arange(x.size(1)).unsqueeze(1)
+                # ~ place = torch.arange(x.size(1), device=x.device).unsqueeze(1)
                 table[:, 0::2] = torch.sin(place)
                 table[:, 1::2] = torch.cos(place)
                 return x + table.to(x.device)  # !
-            """
-        ),
-        Invalid(
-            """
+                # ~ return x + table
+        """),
+        Invalid("""
             class Corr:
                 def __call__(self, coords, r):
                     d = torch.linspace(-r, r, 2 * r + 1)
                     delta = torch.stack(torch.meshgrid(d, d), dim=-1).to(coords.device)  # !
                     return coords + delta
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def causal(x):
                 mask = torch.triu(torch.ones(x.size(1), x.size(1)), diagonal=1) == 1
                 return x.masked_fill(mask.to(x.device), 0.0)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Net(nn.Module):
                 def forward(self, x):
                     steps = (torch.arange(x.size(1)) / 3).floor().to(x.device)  # !
                     return x + steps
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Embedding(nn.Module):
                 def forward(self, t):
                     table = torch.zeros(self.length, self.dim)
                     table[:, 0::2] = torch.sin(torch.arange(self.length).unsqueeze(1))
                     table = table.to(t.device)  # !
                     return table[t]
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

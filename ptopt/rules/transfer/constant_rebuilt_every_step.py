@@ -5,19 +5,8 @@ import re
 from collections.abc import Iterator
 from typing import ClassVar
 
-from ptopt.rules.base import (
-    Fix,
-    Invalid,
-    Problem,
-    Rule,
-    Safety,
-    SourceFile,
-    keyword_of,
-    method_call,
-    quote,
-    replace_node,
-    writes_spaces,
-)
+from ptopt.rules.base import Fix, Invalid, Problem, Rule, Safety, SourceFile
+from ptopt.rules.code import keyword_of, method_call, quote, replace_node, writes_spaces
 from ptopt.rules.transfer._hot import Hot, hot_place
 from ptopt.rules.transfer._python_data import LEGACY_DTYPES, Made, is_constant, made_of, number
 from ptopt.source.calls import last_name
@@ -43,20 +32,6 @@ class ConstantRebuiltEveryStep(Rule):
     ## When this is wrong
     When the code runs on the CPU only, or under `torch.compile` or a CUDA graph, where the constant becomes part of
     the graph.
-
-    ## Example
-    ```python
-    for t in timesteps:
-        guidance = torch.tensor([guidance_scale], device=device)
-        noise = model(latents, t, guidance)
-    ```
-
-    ## Use instead
-    ```python
-    guidance = torch.tensor([guidance_scale], device=device)
-    for t in timesteps:
-        noise = model(latents, t, guidance)
-    ```
 
     ## Fix safety
     Safe for a number written out: `torch.full` gives the same tensor without a copy. Unsafe for a variable, which
@@ -164,32 +139,19 @@ class ConstantRebuiltEveryStep(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             for i, t in enumerate(timesteps):
                 guidance = torch.tensor([guidance_scale], device=device, dtype=torch.float32)  # !
+                # + guidance = torch.full((1,), guidance_scale, device=device, dtype=torch.float32)
                 latents = scheduler.step(model(latents, t, guidance), t, latents)
-            """,
-            """
-            for i, t in enumerate(timesteps):
-                guidance = torch.full((1,), guidance_scale, device=device, dtype=torch.float32)
-                latents = scheduler.step(model(latents, t, guidance), t, latents)
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             for i, t in enumerate(timesteps):
                 guidance = torch.tensor([guidance_scale], device = device)  # !
+                # + guidance = torch.full((1,), guidance_scale, device = device)
                 latents = scheduler.step(model(latents, t, guidance), t, latents)
-            """,
-            """
-            for i, t in enumerate(timesteps):
-                guidance = torch.full((1,), guidance_scale, device = device)
-                latents = scheduler.step(model(latents, t, guidance), t, latents)
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Net(nn.Module):
                 def __init__(self, indices):
                     super().__init__()
@@ -198,10 +160,8 @@ class ConstantRebuiltEveryStep(Rule):
 
                 def forward(self, x):
                     return self.linear(x).index_select(1, torch.tensor(self.indices, device=x.device))  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             for images, labels in loader:
                 images = images.cuda()
                 mean = torch.tensor([0.485, 0.456, 0.406]).view(3, 1, 1).cuda()  # !
@@ -209,33 +169,22 @@ class ConstantRebuiltEveryStep(Rule):
                 loss = criterion(model((images - mean) * scale), labels.cuda())
                 loss.backward()
                 optimizer.step()
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             for x, y in loader:
                 class_weights = torch.tensor(dataset.class_weights).to(device)  # !
                 loss = F.cross_entropy(model(x.to(device)), y.to(device), weight=class_weights)
                 loss.backward()
                 optimizer.step()
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             for images, labels in loader:
                 penalty = torch.tensor(0.0).to(device)  # !
+                # + penalty = torch.zeros((), device=device)
                 loss = criterion(model(images.to(device)), labels.to(device)) + penalty
                 loss.backward()
                 optimizer.step()
-            """,
-            """
-            for images, labels in loader:
-                penalty = torch.zeros((), device=device)
-                loss = criterion(model(images.to(device)), labels.to(device)) + penalty
-                loss.backward()
-                optimizer.step()
-            """,
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -4,18 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import (
-    TEXTBOOK,
-    Edit,
-    Fix,
-    Invalid,
-    Problem,
-    Rule,
-    Safety,
-    SourceFile,
-    keyword_of,
-    quote,
-)
+from ptopt.rules.base import TEXTBOOK, Edit, Fix, Invalid, Problem, Rule, Safety, SourceFile
+from ptopt.rules.code import keyword_of, quote
 from ptopt.source.bindings import is_self
 from ptopt.source.calls import last_name
 from ptopt.source.frequency import Often
@@ -56,20 +46,6 @@ class CopyDropped(Rule):
 
     ## When this is wrong
     When it is no tensor but an object of a class whose method works in place.
-
-    ## Example
-    ```python
-    for image, label in loader:
-        image = image.float()
-        label.to(device)
-    ```
-
-    ## Use instead
-    ```python
-    for image, label in loader:
-        image = image.float()
-        label = label.to(device)
-    ```
 
     ## Fix safety
     Unsafe: code that follows gets the copy, of another device or type, for the first time.
@@ -128,36 +104,21 @@ class CopyDropped(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def forward(self, x: torch.Tensor):
                 x.cuda()  # !
+                # + x = x.cuda()
                 return self.conv(x)
-            """,
-            fixed="""
-            def forward(self, x: torch.Tensor):
-                x = x.cuda()
-                return self.conv(x)
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             for image, label in loader:
                 label = label.unsqueeze(1)
                 label.float()  # !
+                # + label = label.float()
                 loss = criterion(model(image.to(device)), label)
                 loss.backward()
-            """,
-            fixed="""
-            for image, label in loader:
-                label = label.unsqueeze(1)
-                label = label.float()
-                loss = criterion(model(image.to(device)), label)
-                loss.backward()
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Rotary(nn.Module):
                 def __init__(self, dim):
                     super().__init__()
@@ -165,27 +126,15 @@ class CopyDropped(Rule):
 
                 def forward(self, x):
                     self.frequencies.to(x.device)  # !
+                    # + self.frequencies = self.frequencies.to(x.device)
                     return x * self.frequencies
-            """,
-            fixed="""
-            class Rotary(nn.Module):
-                def __init__(self, dim):
-                    super().__init__()
-                    self.register_buffer("frequencies", torch.arange(dim))
-
-                def forward(self, x):
-                    self.frequencies = self.frequencies.to(x.device)
-                    return x * self.frequencies
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def training_step(self, batch):
                 loss = F.mse_loss(self(batch[0]), batch[1])
                 loss.detach()  # !
                 return {"loss": loss}
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -4,7 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, keyword_of, quote
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile
+from ptopt.rules.code import keyword_of, quote
 from ptopt.rules.shared.moves import move_of
 from ptopt.source.calls import called_name
 from ptopt.source.file import remembered
@@ -113,8 +114,7 @@ class DeviceMoveInDataset(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             class Images(Dataset):
                 def __getitem__(self, i):
                     return torch.from_numpy(self.images[i]).cuda()  # !
@@ -122,31 +122,24 @@ class DeviceMoveInDataset(Rule):
             class Trainer:
                 def __init__(self, model, device):
                     self.model = model.to(device)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Images(Dataset):
                 def __getitem__(self, i):
                     return torch.from_numpy(self.images[i]).cuda()  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def pad(items):
                 return torch.nn.utils.rnn.pad_sequence(items).to(device)  # !
 
             loader = DataLoader(dataset, batch_size=32, collate_fn=pad)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Images(torch.utils.data.Dataset):
                 def __getitem__(self, i):
                     image = self.transform(self.open(i))
                     return image.to(self.device), self.labels[i]  # !
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -3,19 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import (
-    Edit,
-    Fix,
-    Invalid,
-    Problem,
-    Rule,
-    Safety,
-    SourceFile,
-    add_keyword,
-    has_unpacking,
-    keyword_of,
-    quote,
-)
+from ptopt.rules.base import Edit, Fix, Invalid, Problem, Rule, Safety, SourceFile
+from ptopt.rules.code import add_keyword, has_unpacking, keyword_of, quote
 from ptopt.rules.shared.moves import Move, move_of
 from ptopt.rules.transfer._hot import Hot, hot_place
 from ptopt.rules.transfer._python_data import MOVES, factory_behind
@@ -43,20 +32,6 @@ class FactoryThenMove(Rule):
     ## When this is wrong
     When the code always runs on the CPU, or when a random tensor has to be the same on each kind of device: the CPU
     and the GPU draw from different random streams.
-
-    ## Example
-    ```python
-    def forward(self, x):
-        position = torch.arange(x.size(1)).to(x.device)
-        return x + self.embedding(position)
-    ```
-
-    ## Use instead
-    ```python
-    def forward(self, x):
-        position = torch.arange(x.size(1), device=x.device)
-        return x + self.embedding(position)
-    ```
 
     ## Fix safety
     Safe for constants and whole-number ranges: the values are the same. Unsafe for random tensors (another random
@@ -113,59 +88,33 @@ class FactoryThenMove(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             class Net(nn.Module):
                 def forward(self, x):
                     position = torch.arange(x.size(1)).to(x.device)  # !
+                    # + position = torch.arange(x.size(1), device=x.device)
                     return x + self.embedding(position)
-            """,
-            """
-            class Net(nn.Module):
-                def forward(self, x):
-                    position = torch.arange(x.size(1), device=x.device)
-                    return x + self.embedding(position)
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             for images, labels in loader:
                 state = torch.zeros((len(images))).to(device, torch.float16)  # !
+                # + state = torch.zeros((len(images)), device=device, dtype=torch.float16)
                 loss = criterion(model(images.to(device), state), labels.to(device))
                 loss.backward()
                 optimizer.step()
-            """,
-            """
-            for images, labels in loader:
-                state = torch.zeros((len(images)), device=device, dtype=torch.float16)
-                loss = criterion(model(images.to(device), state), labels.to(device))
-                loss.backward()
-                optimizer.step()
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             for images, labels in loader:
                 noise = torch.randn(  # !
                     len(images),
                     100,
                 ).cuda()
+                    # + device="cuda",
+                # + )
                 loss = criterion(model(noise), labels.cuda())
                 loss.backward()
                 optimizer.step()
-            """,
-            """
-            for images, labels in loader:
-                noise = torch.randn(
-                    len(images),
-                    100,
-                    device="cuda",
-                )
-                loss = criterion(model(noise), labels.cuda())
-                loss.backward()
-                optimizer.step()
-            """,
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -3,7 +3,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Fix, Invalid, Problem, Rule, Safety, SourceFile, add_keyword, quote
+from ptopt.rules.base import Evidence, Fix, Invalid, Problem, Rule, Safety, SourceFile
+from ptopt.rules.code import add_keyword, quote
+from ptopt.rules.shared.flow import entries_of
 from ptopt.rules.transfer._hot import hot_place
 from ptopt.rules.transfer._origins import built_from_factories
 
@@ -19,22 +21,6 @@ class HostIndex(Rule):
 
     ## Why it is slow
     The index is filled on the CPU and copied to the device on each call, from pageable memory: Python waits for the copy.
-
-    ## When this is wrong
-    When the indexed tensor lies on the CPU.
-
-    ## Example
-    ```python
-    def forward(self, logits, labels):
-        return -logits.log_softmax(1)[torch.arange(len(labels)), labels].mean()
-    ```
-
-    ## Use instead
-    ```python
-    def forward(self, logits, labels):
-        rows = torch.arange(len(labels), device=logits.device)
-        return -logits.log_softmax(1)[rows, labels].mean()
-    ```
 
     ## Fix safety
     Safe: the index has the same values, on the device of what it indexes.
@@ -83,36 +69,23 @@ class HostIndex(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def pick(logits: torch.Tensor, labels):
                 return logits[torch.arange(len(labels)), labels]  # !
-            """,
-            """
-            def pick(logits: torch.Tensor, labels):
-                return logits[torch.arange(len(labels), device=logits.device), labels]
-            """,
-        ),
-        Invalid(
-            """
+                # + return logits[torch.arange(len(labels), device=logits.device), labels]
+        """),
+        Invalid("""
             def layers(outputs: torch.Tensor, n, step):
                 indices = (torch.arange(0, n) * step).floor().long()
+                # + indices = (torch.arange(0, n, device=outputs.device) * step).floor().long()
                 return outputs[indices]  # !
-            """,
-            """
-            def layers(outputs: torch.Tensor, n, step):
-                indices = (torch.arange(0, n, device=outputs.device) * step).floor().long()
-                return outputs[indices]
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Mix(nn.Module):
                 def forward(self, x: torch.Tensor):
                     order = torch.randperm(x.size(0))
                     return x + x[order]  # !
-            """
-        ),
+        """),
     )
 
     def candidates(self, file: SourceFile) -> list[ast.AST]:
@@ -121,7 +94,7 @@ class HostIndex(Rule):
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         if not isinstance(node, ast.Subscript) or isinstance(node.slice, (ast.Constant, ast.Slice)):
             return
-        parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        parts = entries_of(node)
         index = next(
             (p for p in parts if isinstance(p, (ast.Name, ast.Call, ast.BinOp)) and _on_host(p, file)), None
         )

@@ -3,7 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, keyword_of, quote
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile
+from ptopt.rules.code import keyword_of, quote
 from ptopt.rules.shared.export import for_export
 from ptopt.rules.shared.host_only import needs_host
 from ptopt.rules.shared.moves import is_accelerator, move_of
@@ -25,22 +26,6 @@ class HostRoundTrip(Rule):
     ## Why it is slow
     The copy to the host waits for every queued kernel, the CPU does the work while the device idles, and the copy back
     makes Python wait once more.
-
-    ## When this is wrong
-    When the work has no version for the device, or is so small and serial that the CPU wins.
-
-    ## Example
-    ```python
-    def forward(self, wavs):
-        out = [(w - w.mean()) / w.std() for w in (wav.cpu().numpy() for wav in wavs)]
-        return [torch.from_numpy(w).to(wavs[0].device) for w in out]
-    ```
-
-    ## Use instead
-    ```python
-    def forward(self, wavs):
-        return [(w - w.mean()) / w.std(unbiased=False) for w in wavs]
-    ```
 
     ## Fix safety
     No fix: each step has to be replaced by its counterpart in torch.
@@ -105,28 +90,24 @@ class HostRoundTrip(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def resample(x: torch.Tensor):
                 out = librosa.resample(x.detach().cpu().numpy(), orig_sr=44100, target_sr=16000)
+                # ~
                 return torch.from_numpy(out).to(x.device)  # !
-            """
-        ),
-        Invalid(
-            """
+                # ~ return torchaudio.functional.resample(x, 44100, 16000)
+        """),
+        Invalid("""
             class Whiten(nn.Module):
                 def forward(self, x: torch.Tensor):
                     values, vectors = torch.linalg.eigh((x.T @ x).cpu())
                     return x @ vectors.to(x.device)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def keep(boxes: torch.Tensor, scores: torch.Tensor):
                 order = np.argsort(scores.cpu().numpy())
                 return boxes[torch.tensor(order.copy(), device=boxes.device)]  # !
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

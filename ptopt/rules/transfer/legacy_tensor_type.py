@@ -4,23 +4,14 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Edit, Fix, Invalid, Problem, Rule, Safety, SourceFile, quote
+from ptopt.rules.base import Edit, Fix, Invalid, Problem, Rule, Safety, SourceFile
+from ptopt.rules.code import method_call, quote
+from ptopt.rules.shared.flow import assigned, outer_call
 from ptopt.rules.shared.moves import move_of
 from ptopt.rules.transfer._hot import hot_place
+from ptopt.source.torch_names import LEGACY_TYPES
 
-_CPU_TYPE = re.compile(r"^torch\.(Float|Double|Half|BFloat16|Long|Int|Short|Byte|Bool|Char)Tensor$")
-_DTYPES = {
-    "Float": "float32",
-    "Double": "float64",
-    "Half": "float16",
-    "BFloat16": "bfloat16",
-    "Long": "int64",
-    "Int": "int32",
-    "Short": "int16",
-    "Byte": "uint8",
-    "Bool": "bool",
-    "Char": "int8",
-}
+_CPU_TYPE = re.compile(rf"^torch\.({'|'.join(LEGACY_TYPES)})$")
 
 
 class LegacyTensorType(Rule):
@@ -33,19 +24,6 @@ class LegacyTensorType(Rule):
     ## Why it is slow
     `torch.FloatTensor` names a *CPU* tensor type. The cast copies the tensor to the host and waits for it; the
     result is then copied back.
-
-    ## When this is wrong
-    When the tensor is meant to end on the CPU.
-
-    ## Example
-    ```python
-    mask = (scores > 0).type(torch.FloatTensor).to(device)
-    ```
-
-    ## Use instead
-    ```python
-    mask = (scores > 0).to(torch.float32)
-    ```
 
     ## Fix safety
     Unsafe: the tensor stays on its device.
@@ -83,76 +61,48 @@ class LegacyTensorType(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             class Net(nn.Module):
                 def forward(self, x):
                     x = x.to(self.device)
                     return self.linear(x.type(torch.FloatTensor))  # !
-            """,
-            """
-            class Net(nn.Module):
-                def forward(self, x):
-                    x = x.to(self.device)
-                    return self.linear(x.to(torch.float32))
-            """,
-        ),
-        Invalid(
-            """
+                    # + return self.linear(x.to(torch.float32))
+        """),
+        Invalid("""
             for images, labels in loader:
                 scores = model(images.cuda())
                 mask = (scores > 0).type(torch.FloatTensor).cuda()  # !
+                # + mask = (scores > 0).to(torch.float32).cuda()
                 loss = (scores * mask).mean()
                 loss.backward()
                 optimizer.step()
-            """,
-            """
-            for images, labels in loader:
-                scores = model(images.cuda())
-                mask = (scores > 0).to(torch.float32).cuda()
-                loss = (scores * mask).mean()
-                loss.backward()
-                optimizer.step()
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             for images, labels in loader:
                 labels = labels.cuda()
                 loss = criterion(model(images.cuda()), labels.type("torch.LongTensor").cuda())  # !
+                # + loss = criterion(model(images.cuda()), labels.to(torch.int64).cuda())
                 loss.backward()
                 optimizer.step()
-            """,
-            """
-            for images, labels in loader:
-                labels = labels.cuda()
-                loss = criterion(model(images.cuda()), labels.to(torch.int64).cuda())
-                loss.backward()
-                optimizer.step()
-            """,
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
-        if not (
-            isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "type"
-        ):
-            return
-        if len(node.args) != 1 or node.keywords:
+        tensor = method_call(node, "type")
+        if tensor is None or not isinstance(node, ast.Call) or len(node.args) != 1 or node.keywords:
             return
         target = node.args[0]
         text = target.value if isinstance(target, ast.Constant) else file.imports.qualified(target)
         match = _CPU_TYPE.match(text) if isinstance(text, str) else None
         if match is None:
             return
-        tensor = node.func.value
         value, moved = file.values.of(tensor), _on_device(tensor, file)
         if value.device == "cpu" or not (moved or value.kind == "tensor"):
             return
         hot = hot_place(node, file)
         if hot is None:
             return
-        dtype = f"torch.{_DTYPES[match[1]]}"
+        dtype = f"torch.{LEGACY_TYPES[match[1]]}"
         back = ", and the next call copies it to the device again" if _moved_after(node, file) else ""
         yield Problem(
             node,
@@ -174,9 +124,8 @@ class LegacyTensorType(Rule):
 
 def _moved_after(node: ast.Call, file: SourceFile) -> bool:
     """Is the result sent to a device by the very next call?"""
-    attribute = file.index.parent(node)
-    call = file.index.parent(attribute) if isinstance(attribute, ast.Attribute) else None
-    return isinstance(call, ast.Call) and move_of(call, file) is not None
+    call = outer_call(node, file)
+    return call is not None and move_of(call, file) is not None
 
 
 _LEAVES = frozenset({"cpu", "numpy", "item", "tolist", "size", "dim", "numel"})
@@ -187,10 +136,8 @@ def _on_device(expr: ast.expr, file: SourceFile, depth: int = 0) -> bool:
     if depth > 8:
         return False
     if isinstance(expr, ast.Name):
-        binding = file.bindings.last_before(expr)
-        if binding is None or binding.kind != "assign" or binding.value is None:
-            return False
-        return _on_device(binding.value, file, depth + 1)
+        value = assigned(expr, file)
+        return value is not None and _on_device(value, file, depth + 1)
     if isinstance(expr, (ast.Subscript, ast.Attribute)):
         return _on_device(expr.value, file, depth + 1)
     if isinstance(expr, ast.UnaryOp):

@@ -3,7 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Edit, Fix, Invalid, Problem, Rule, Safety, SourceFile, add_keyword, quote
+from ptopt.rules.base import Edit, Fix, Invalid, Problem, Rule, Safety, SourceFile
+from ptopt.rules.code import add_keyword, quote
 from ptopt.rules.transfer._hot import Hot, hot_place
 from ptopt.rules.transfer._python_data import LEGACY_DTYPES, MOVES, Made, is_constant, is_host_data, made_of
 
@@ -18,23 +19,6 @@ class PythonDataSent(Rule):
     ## Why it is slow
     The numbers are packed into pageable host memory and copied, and Python waits for the copy, although all that was
     queued before has to run first.
-
-    ## When this is wrong
-    When the data exist on the host only and are needed at once, or the code runs on the CPU.
-
-    ## Example
-    ```python
-    def forward(self, x):
-        n = torch.tensor(x.shape[1], device=x.device)
-        return x.sum(1) / n
-    ```
-
-    ## Use instead
-    ```python
-    def forward(self, x):
-        n = torch.full((), x.shape[1], device=x.device)  # filled by a kernel: no copy, no wait
-        return x.sum(1) / n
-    ```
 
     ## Fix safety
     Unsafe: `torch.full` gives the same tensor for a Python number, not for a NumPy one.
@@ -71,50 +55,34 @@ class PythonDataSent(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             def scale(x):
                 return x / torch.tensor(x.shape[1], device=x.device)  # !
-            """,
-            """
-            def scale(x):
-                return x / torch.full((), x.shape[1], device=x.device)
-            """,
-        ),
-        Invalid(
-            """
+                # + return x / torch.full((), x.shape[1], device=x.device)
+        """),
+        Invalid("""
             def scale(x):
                 return x / torch.tensor(x.shape[1]).to(x.device)  # !
-            """,
-            """
-            def scale(x):
-                return x / torch.full((), x.shape[1], device=x.device)
-            """,
-        ),
-        Invalid(
-            """
+                # + return x / torch.full((), x.shape[1], device=x.device)
+        """),
+        Invalid("""
             for images, labels in loader:
                 lengths = torch.tensor([len(x) for x in images]).to(device, torch.float32)  # !
                 loss = criterion(model(images.to(device), lengths), labels.to(device))
                 loss.backward()
                 optimizer.step()
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Net(nn.Module):
                 def forward(self, x, texts):
                     lengths = torch.tensor([len(t) for t in texts], device=x.device)  # !
                     return self.net(x, lengths)
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             for t in scheduler.timesteps:
                 step = torch.tensor([t] * len(x), device=device)  # !
                 x = model(x, step)
-            """
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -5,7 +5,8 @@ import re
 from collections.abc import Iterator
 from typing import ClassVar
 
-from ptopt.rules.base import Edit, Evidence, Fix, Invalid, Problem, Rule, Safety, SourceFile, quote
+from ptopt.rules.base import Edit, Evidence, Fix, Invalid, Problem, Rule, Safety, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.shared.moves import Move, move_of
 from ptopt.rules.transfer._hot import attributes_set_in
 from ptopt.source.file import remembered
@@ -33,28 +34,6 @@ class TableCopiedEveryCall(Rule):
 
     ## When this is wrong
     When the table is kept on the CPU on purpose, or when one object serves inputs on several devices.
-
-    ## Example
-    ```python
-    class Scheduler:
-        def __init__(self, betas):
-            self.alphas = torch.cumprod(1.0 - torch.tensor(betas), dim=0)
-
-        def add_noise(self, x, noise, t):
-            alphas = self.alphas.to(x.device)
-            return alphas[t] * x + (1 - alphas[t]) * noise
-    ```
-
-    ## Use instead
-    ```python
-    class Scheduler:
-        def __init__(self, betas):
-            self.alphas = torch.cumprod(1.0 - torch.tensor(betas), dim=0)
-
-        def add_noise(self, x, noise, t):
-            self.alphas = self.alphas.to(x.device)
-            return self.alphas[t] * x + (1 - self.alphas[t]) * noise
-    ```
 
     ## Fix safety
     Unsafe: the attribute stays on the device. In a module, a buffer (`register_buffer`) is the better place for it.
@@ -111,8 +90,7 @@ class TableCopiedEveryCall(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             class Scheduler:
                 def __init__(self, betas):
                     self.betas = torch.tensor(betas)
@@ -120,22 +98,11 @@ class TableCopiedEveryCall(Rule):
 
                 def add_noise(self, x, noise, t):
                     alphas = self.alphas.to(device=x.device, dtype=x.dtype)  # !
+                    # + self.alphas = self.alphas.to(device=x.device)
+                    # + alphas = self.alphas.to(dtype=x.dtype)
                     return alphas[t] * x + (1 - alphas[t]) * noise
-            """,
-            """
-            class Scheduler:
-                def __init__(self, betas):
-                    self.betas = torch.tensor(betas)
-                    self.alphas = torch.cumprod(1.0 - self.betas, dim=0)
-
-                def add_noise(self, x, noise, t):
-                    self.alphas = self.alphas.to(device=x.device)
-                    alphas = self.alphas.to(dtype=x.dtype)
-                    return alphas[t] * x + (1 - alphas[t]) * noise
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Net(nn.Module):
                 def __init__(self, n):
                     super().__init__()
@@ -143,29 +110,18 @@ class TableCopiedEveryCall(Rule):
 
                 def forward(self, x):
                     return x + self.position.to(x.device)  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Loss:
                 def __init__(self, weights):
                     self.weights = torch.tensor(weights)
 
                 def __call__(self, output, target):
                     weights = self.weights.to(output.device)  # !
+                    # + self.weights = self.weights.to(device=output.device)
+                    # + weights = self.weights
                     return F.cross_entropy(output, target, weights)
-            """,
-            """
-            class Loss:
-                def __init__(self, weights):
-                    self.weights = torch.tensor(weights)
-
-                def __call__(self, output, target):
-                    self.weights = self.weights.to(device=output.device)
-                    weights = self.weights
-                    return F.cross_entropy(output, target, weights)
-            """,
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -3,19 +3,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import (
-    Edit,
-    Fix,
-    Invalid,
-    Problem,
-    Rule,
-    Safety,
-    Severity,
-    SourceFile,
-    add_keyword,
-    keyword_of,
-    quote,
-)
+from ptopt.rules.base import Edit, Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile
+from ptopt.rules.code import add_keyword, keyword_of, quote
 from ptopt.rules.transfer._hot import hot_place
 from ptopt.rules.transfer._python_data import MOVES, Made, is_constant, is_host_data, made_of
 
@@ -34,18 +23,6 @@ class TensorFromPythonThenMove(Rule):
 
     ## When this is wrong
     When the code only runs on the CPU, or when the CPU tensor is wanted for itself.
-
-    ## Example
-    ```python
-    for images, weights in loader:
-        loss = criterion(model(images), torch.as_tensor(weights).to(device))
-    ```
-
-    ## Use instead
-    ```python
-    for images, weights in loader:
-        loss = criterion(model(images), torch.as_tensor(weights, device=device))
-    ```
 
     ## Fix safety
     Safe for `torch.tensor` and `torch.as_tensor`: the same values on the same device. Unsafe where the move also
@@ -90,82 +67,44 @@ class TensorFromPythonThenMove(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             for images, labels, sizes in loader:
                 lengths = torch.as_tensor(sizes).to(device, torch.float32)  # !
+                # + lengths = torch.as_tensor(sizes, dtype=torch.float32, device=device)
                 loss = criterion(model(images.to(device), lengths), labels.to(device))
                 loss.backward()
                 optimizer.step()
-            """,
-            """
-            for images, labels, sizes in loader:
-                lengths = torch.as_tensor(sizes, dtype=torch.float32, device=device)
-                loss = criterion(model(images.to(device), lengths), labels.to(device))
-                loss.backward()
-                optimizer.step()
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             for images, labels, sizes in loader:
                 lengths = torch.as_tensor(sizes, dtype=torch.int32).to(device, torch.float32)  # !
+                # + lengths = torch.as_tensor(sizes, dtype=torch.int32, device=device).to(torch.float32)
                 loss = criterion(model(images.to(device), lengths), labels.to(device))
                 loss.backward()
                 optimizer.step()
-            """,
-            """
-            for images, labels, sizes in loader:
-                lengths = torch.as_tensor(sizes, dtype=torch.int32, device=device).to(torch.float32)
-                loss = criterion(model(images.to(device), lengths), labels.to(device))
-                loss.backward()
-                optimizer.step()
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             for images, labels, sizes in loader:
                 lengths = torch.as_tensor(sizes).to(device)  # !
+                # + lengths = torch.as_tensor(sizes, device=device)
                 loss = criterion(model(images.to(device), lengths), labels.to(device))
                 loss.backward()
                 optimizer.step()
-            """,
-            """
-            for images, labels, sizes in loader:
-                lengths = torch.as_tensor(sizes, device=device)
-                loss = criterion(model(images.to(device), lengths), labels.to(device))
-                loss.backward()
-                optimizer.step()
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             for images, targets in tqdm(loader):
                 scores = model(images.to(device)).softmax(1)
                 targets[:, 2:] *= torch.Tensor([[scores.max(), scores.min()]]).to(device)  # !
+                # + targets[:, 2:] *= torch.tensor([[scores.max(), scores.min()]], dtype=torch.float32, device=device)
                 evaluate(scores, targets)
-            """,
-            """
-            for images, targets in tqdm(loader):
-                scores = model(images.to(device)).softmax(1)
-                targets[:, 2:] *= torch.tensor([[scores.max(), scores.min()]], dtype=torch.float32, device=device)
-                evaluate(scores, targets)
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             class Net(nn.Module):
                 def forward(self, x, sizes):
                     sizes = torch.as_tensor(sizes, dtype=torch.long).unsqueeze(0).cuda()  # !
+                    # + sizes = torch.as_tensor(sizes, dtype=torch.long, device="cuda").unsqueeze(0)
                     return self.embed(sizes) + x
-            """,
-            """
-            class Net(nn.Module):
-                def forward(self, x, sizes):
-                    sizes = torch.as_tensor(sizes, dtype=torch.long, device="cuda").unsqueeze(0)
-                    return self.embed(sizes) + x
-            """,
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -4,7 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Edit, Evidence, Fix, Invalid, Problem, Rule, Safety, SourceFile, quote
+from ptopt.rules.base import Edit, Evidence, Fix, Invalid, Problem, Rule, Safety, SourceFile
+from ptopt.rules.code import quote
 from ptopt.rules.shared.moves import move_of
 from ptopt.rules.transfer._hot import hot_place
 from ptopt.source.waits import goes_to_cpu
@@ -28,21 +29,6 @@ class WidenedBeforeCopy(Rule):
     ## Why it is slow
     The bus carries the wider type: four times the bytes for images of `uint8`, twice for `bfloat16`. On the way to the
     device, the CPU does the cast as well.
-
-    ## When this is wrong
-    When the tensor already has that type, so that the cast does nothing.
-
-    ## Example
-    ```python
-    for images, labels in loader:
-        images = images.float().to(device) / 255
-    ```
-
-    ## Use instead
-    ```python
-    for images, labels in loader:
-        images = images.to(device).float() / 255
-    ```
 
     ## Fix safety
     Safe: the values are the same, cast on the other side.
@@ -94,52 +80,29 @@ class WidenedBeforeCopy(Rule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             for images, labels in loader:
                 images = images.float().to(device)  # !
+                # + images = images.to(device).float()
                 images = images / 255
                 loss = criterion(model(images), labels.to(device))
                 loss.backward()
                 optimizer.step()
-            """,
-            """
-            for images, labels in loader:
-                images = images.to(device).float()
-                images = images / 255
-                loss = criterion(model(images), labels.to(device))
-                loss.backward()
-                optimizer.step()
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             def gather(outputs: torch.Tensor):
                 if outputs.dtype == torch.bfloat16:
                     return outputs.float().cpu().numpy()  # !
-            """,
-            """
-            def gather(outputs: torch.Tensor):
-                if outputs.dtype == torch.bfloat16:
-                    return outputs.cpu().float().numpy()
-            """,
-        ),
-        Invalid(
-            """
+                    # + return outputs.cpu().float().numpy()
+        """),
+        Invalid("""
             for images, masks in loader:
                 masks = masks.to(torch.float32).cuda()  # !
+                # + masks = masks.cuda().to(torch.float32)
                 loss = criterion(model(images.cuda()), masks / 255)
                 loss.backward()
                 optimizer.step()
-            """,
-            """
-            for images, masks in loader:
-                masks = masks.cuda().to(torch.float32)
-                loss = criterion(model(images.cuda()), masks / 255)
-                loss.backward()
-                optimizer.step()
-            """,
-        ),
+        """),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -27,33 +27,6 @@ class TorchInstalledUncached(ConfigRule):
     ## When this is wrong
     When the cache of the repository, 10 GB, is needed for something else.
 
-    ## Example
-    ```yaml
-    on: push
-    jobs:
-      test:
-        runs-on: ubuntu-latest
-        steps:
-          - uses: actions/setup-python@v5
-            with:
-              python-version: "3.12"
-          - run: pip install torch --index-url https://download.pytorch.org/whl/cu128
-    ```
-
-    ## Use instead
-    ```yaml
-    on: push
-    jobs:
-      test:
-        runs-on: ubuntu-latest
-        steps:
-          - uses: actions/setup-python@v5
-            with:
-              python-version: "3.12"
-              cache: pip
-          - run: pip install torch --index-url https://download.pytorch.org/whl/cu128
-    ```
-
     ## Fix safety
     Unsafe: `setup-python` takes the key of the cache from `requirements.txt` or `pyproject.toml`, so the repository must have one.
 
@@ -99,8 +72,7 @@ class TorchInstalledUncached(ConfigRule):
         """,
     )
     INVALID = (
-        Invalid(
-            """
+        Invalid("""
             on: push
             jobs:
               test:
@@ -109,23 +81,11 @@ class TorchInstalledUncached(ConfigRule):
                   - uses: actions/setup-python@v5
                     with:
                       python-version: "3.12"
+                      # + python-version: "3.12"
+                      # + cache: pip
                   - run: pip install torch --index-url https://download.pytorch.org/whl/cu128  # !
-            """,
-            """
-            on: push
-            jobs:
-              test:
-                runs-on: ubuntu-latest
-                steps:
-                  - uses: actions/setup-python@v5
-                    with:
-                      python-version: "3.12"
-                      cache: pip
-                  - run: pip install torch --index-url https://download.pytorch.org/whl/cu128
-            """,
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             on: [push]
             jobs:
               test:
@@ -137,10 +97,8 @@ class TorchInstalledUncached(ConfigRule):
                   - run: |
                       python -m pip install --upgrade pip
                       pip install torch==2.5.0 torchvision  # !
-            """
-        ),
-        Invalid(
-            """
+        """),
+        Invalid("""
             on: [push]
             jobs:
               test:
@@ -148,8 +106,7 @@ class TorchInstalledUncached(ConfigRule):
                 steps:
                   - uses: actions/setup-python@v5
                   - run: pip install torch  # !
-            """
-        ),
+        """),
     )
 
     def check_config(self, file: ConfigFile) -> Iterator[ConfigProblem]:
