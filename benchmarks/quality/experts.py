@@ -151,6 +151,10 @@ def _print(commits: Sequence[Commit]) -> None:
     print(
         f"ptopt comments by default on      {share(sum(bool(c.by_default) for c in commits), len(commits))}"
     )
+    clean = [commit for commit in commits if not commit.remarks]
+    print(
+        f"commented, of those without a remark  {share(sum(bool(c.by_default) for c in clean), len(clean))}"
+    )
     print(f"\n{'remarks':34}{'by default':>16}{'proposed':>16}")
     for grade, words in _GRADES.items():
         of = [(r, c) for c in commits for r in c.remarks if r["grade"] == grade]

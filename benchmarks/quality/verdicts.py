@@ -4,6 +4,7 @@
 
 Each line of FILE is one comment that rules made on a random commit, read in its repository: R right and useful, T true but
 trivial, W wrong, U undecidable. Where a second reader read it too, without knowing the first one's verdict, `second` holds theirs.
+Of a row of an audit's table, `state_right` says whether its state is right, whatever the words beside it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 
 from benchmarks.quality.common import read_rows
 from benchmarks.quality.parts import read_names
+from benchmarks.quality.summary import share
 from ptopt.findings import CHECKED
 
 FILES = tuple(sorted((Path(__file__).parent / "data" / "verdicts").glob("*.jsonl")))
@@ -92,3 +94,7 @@ def print_verdicts(rows: Sequence[Mapping[str, Any]]) -> None:
             )
         same = sum(first == second for first, second in pairs)
         print(f"read twice: {len(pairs)}, the same verdict: {same}, Cohen's kappa: {cohens_kappa(pairs):.2f}")
+    for reader, read in (("first", rows), ("second", [row.get("second", {}) for row in rows])):
+        states = [row["state_right"] for row in read if "state_right" in row]
+        if states:
+            print(f"{f'state right, {reader} reader':<40}{share(sum(states), len(states))}")

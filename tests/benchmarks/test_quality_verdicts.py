@@ -64,3 +64,18 @@ def test_verdicts_of_the_comments_that_are_made_now(
     main([str(file), "--of", str(now)])
     printed = capsys.readouterr().out
     assert "all" + " " * 41 + "1" in printed and "comments that nobody read: 1 of 2" in printed
+
+
+def test_states_of_rows_are_counted_apart_from_their_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [
+        {"repo": "a/a", "rule": "TF32", "verdict": verdict, "state_right": first, "second": {"verdict": "W", "state_right": second}}
+        for verdict, first, second in (("R", True, True), ("T", True, False), ("W", False, False))
+    ]  # fmt: skip
+    file = tmp_path / "v.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    main([str(file)])
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["state", "right,", "first", "reader", "2/3"] in [line[:5] for line in lines]
+    assert ["state", "right,", "second", "reader", "1/3"] in [line[:5] for line in lines]
