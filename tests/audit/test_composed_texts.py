@@ -235,3 +235,46 @@ def test_only_the_trainer_of_supervised_fine_tuning_packs(
     advised = [gap.action for gap in audit.gaps if gap.key == "padding"]
     assert all(action.startswith("Pack sequences") for action in advised)
     assert bool(advised) is (state is State.OFF)
+
+
+GIVEN = """
+import hydra
+import lightning as L
+from torch.utils.data import DataLoader
+
+class Texts(L.LightningDataModule):
+    def __init__(self, root, num_workers):
+        super().__init__()
+        self.num_workers = num_workers
+
+    def train_dataloader(self):
+        return DataLoader(read(self.root), num_workers=self.num_workers)
+
+@hydra.main(version_base=None, config_path="configs", config_name="config")
+def main(config):
+    model = hydra.utils.instantiate(config.model)
+    L.Trainer().fit(model, datamodule=hydra.utils.instantiate(config.data))
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("data", "detail", "state"),
+    [
+        ("  _target_: main.Texts\n  num_workers: 2\n", "is 2", State.ON),
+        ("  _target_: main.Texts\n  init_args:\n    num_workers: 3\n", "is 3", State.ON),
+        ("  _target_: main.Others\n  num_workers: 2\n", "", State.UNKNOWN),
+    ],
+)
+def test_a_configuration_gives_a_class_its_arguments(
+    audited: Auditor, data: str, detail: str, state: State
+) -> None:
+    files = {
+        "main.py": GIVEN,
+        "configs/config.yaml": f"model:\n  _target_: main.Net\n  lr: 0.1\ndata:\n{data}",
+    }
+    (entry,) = audited(files).entries
+    found = next(measure for measure in entry.measures if measure.key == "workers")
+    assert (found.state, detail in found.detail) == (state, True)

@@ -187,3 +187,77 @@ def test_a_pipeline_of_diffusers_evaluates_without_a_graph(audited: Auditor, mad
         audited({"train.py": f"from diffusers import StableDiffusionPipeline\n{code}"}).entries[0].measures
     )
     assert next(measure for measure in measures if measure.key == "evaluation").state is state
+
+
+PHASES = """
+import torch
+
+def main(loaders):
+    model = torch.nn.Linear(4, 4)
+    optimizer = torch.optim.AdamW(model.parameters())
+    for epoch in range(3):
+        for phase in ["train", "val"]:
+            for x in loaders[phase]:
+                optimizer.zero_grad()
+                {passes}
+                if phase == "train":
+                    y.sum().backward()
+                    optimizer.step()
+
+main({{}})
+"""
+
+
+@pytest.mark.parametrize(
+    ("passes", "state"),
+    [
+        ("if phase == 'val':\n                    with torch.no_grad():\n                        y = model(x)\n                else:\n                    y = model(x)", State.ON),
+        ("with torch.set_grad_enabled(phase == 'train'):\n                    y = model(x)", State.ON),
+        ("with torch.no_grad():\n                    z = model(x)\n                y = model(x)", State.NOT_APPLICABLE),
+    ],
+)  # fmt: skip
+def test_phases_of_one_loop(audited: Auditor, passes: str, state: State) -> None:
+    measures = audited({"train.py": PHASES.format(passes=passes)}).entries[0].measures
+    assert next(measure for measure in measures if measure.key == "evaluation").state is state
+
+
+LEFT = """
+import argparse
+import torch
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--evaluate", action="store_true")
+    parser.add_argument("--data")
+    args = parser.parse_args()
+    model = torch.nn.Linear(4, 4)
+    optimizer = torch.optim.AdamW(model.parameters())
+    for x in batches(args.data):
+        optimizer.zero_grad()
+        model(x).sum().backward()
+        optimizer.step()
+    evaluate(args, model)
+
+@torch.no_grad()
+def evaluate(args, model):
+    {guard}
+    for x in batches(args.data):
+        print(model(x))
+
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("guard", "state"),
+    [
+        ("if not args.evaluate:\n        return", State.NOT_APPLICABLE),
+        ("if args.evaluate:\n        return", State.ON),
+        ("if not args.evaluate:\n        raise ValueError", State.ON),  # who meets it gives other options
+    ],
+)
+def test_what_a_function_returns_before_by_default_does_not_run(
+    audited: Auditor, guard: str, state: State
+) -> None:
+    measures = audited({"train.py": LEFT.format(guard=guard)}).entries[0].measures
+    assert next(measure for measure in measures if measure.key == "evaluation").state is state

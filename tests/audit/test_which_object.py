@@ -169,3 +169,78 @@ def test_parts_of_a_batch_that_are_joined_and_copied(audited: Auditor) -> None:
     assert row(audited, "non_blocking", {"train.py": JOINED}).state is State.OFF
     beside = JOINED.replace("[query, near, far]", "[shift, other]")
     assert row(audited, "non_blocking", {"train.py": beside}).state is State.NOT_APPLICABLE
+
+
+CHOSEN = """
+import argparse
+import torch
+from torch.backends import cudnn
+from torch.nn.parallel import DistributedDataParallel as DDP
+{imports}
+
+class Plain(torch.nn.Module):
+    def __init__(self, net, **options):
+        super().__init__()
+        self.net = net
+
+    def forward(self, x):
+        return self.net(x)
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Conv2d(4, 4, 3)
+
+    def forward(self, x):
+        return self.layer(x)
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--gpus", default="0")
+    gpus = []
+    for text in parser.parse_args().gpus.split(","):
+        {fill}
+    if len(gpus) > 0:
+        cudnn.benchmark = True
+    net = ({wrapper} if torch.distributed.is_initialized() else Plain)(Net())
+    optimizer = torch.optim.AdamW(net.parameters())
+    for x in batches():
+        optimizer.zero_grad()
+        net(x).sum().backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("fill", "wrapper", "states"),
+    [
+        ("gpus.append(int(text))", "DDP", {"cudnn_benchmark": State.UNKNOWN, "distributed": State.ON}),
+        ("print(text)", "Plain", {"cudnn_benchmark": State.OFF, "distributed": State.OFF}),
+    ],
+)
+def test_a_list_that_is_filled_and_a_wrapper_that_is_chosen(
+    audited: Auditor, fill: str, wrapper: str, states: dict[str, State]
+) -> None:
+    audit = audited({"train.py": CHOSEN.format(imports="", fill=fill, wrapper=wrapper)})
+    found = {measure.key: measure.state for measure in audit.entries[0].measures}
+    assert {key: found[key] for key in states} == states
+
+
+FALLBACK = """
+try:
+    from torch.nn.functional import scaled_dot_product_attention as attend
+except {error}:
+    def attend(q, k, v):
+        return (q @ k.transpose(-2, -1)).softmax(-1) @ v
+"""
+
+
+def test_a_fallback_is_not_what_runs(audited: Auditor) -> None:
+    code = CHOSEN.replace("return self.layer(x)", "return attend(x, x, x)")
+    files = {
+        "train.py": code.format(
+            imports=FALLBACK.format(error="ImportError"), fill="print(text)", wrapper="DDP"
+        )
+    }
+    row = next(m for m in audited(files).entries[0].measures if m.key == "attention")
+    assert (row.state, "attend" in row.detail) == (State.ON, True)

@@ -375,6 +375,10 @@ def test_a_readme_speaks_where_nothing_else_does() -> None:
         ("* [PyTorch](http://pytorch.org/) (ver. 0.4+ required)", ">=0.4"),
         ("Use python 3.10+, torch 2.5+.\n- torch 1.13.1 for older models", ">=2.5"),
         ("### Tested environments\n* Ubuntu 22 with torch 1.12 on a V100", ">=1.12"),
+        (
+            "## Installation & requirements\nIt has been tested with `Python 3.10.4` on Fedora\nwith these versions:\n* `pytorch 1.11.0`",
+            ">=1.11.0",
+        ),
         ("- Migrated to PyTorch 1.0.0", ">=1.0.0"),
         ("- 16/04/2024: fixed for torch 2.0", None),
         ("- Support PyTorch 2.0", None),

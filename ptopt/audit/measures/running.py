@@ -90,7 +90,7 @@ def evaluation(setup: Setup) -> Measure:
                 (free if off else graph).append(setup.place(module, call))
             continue
         if module.file.context.turns_grad_off(function) and not _passes_outside(module, function):
-            if runs(module, function.body[0]):
+            if runs(module, function.body[-1]):  # behind what may return
                 free.append(_turned_off_at(setup, module, function))
             continue
         forward = module.once(_forward_in_loop, function)
