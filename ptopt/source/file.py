@@ -25,6 +25,7 @@ from ptopt.source.imports import Imports
 from ptopt.source.index import FunctionNode, Index
 from ptopt.source.receivers import Receivers
 from ptopt.source.repository import NOTHING_AROUND, Repository
+from ptopt.source.searchable import Searchable
 from ptopt.source.uses import Uses
 from ptopt.source.values import Values
 from ptopt.source.waits import Waits
@@ -203,10 +204,15 @@ class SourceFile:
         reason = _in_other_file(best.reason, path, line)
         return Frequency(best.often, 0, reason, best.in_worker, best.trains)
 
-    def definition_of(self, call: ast.Call) -> tuple[SourceFile, FunctionNode] | None:
-        """The function that a call runs, with its file: of this file, or the only one of its name in the repository."""
+    def definition_of(
+        self, call: ast.Call, matters: Callable[[Searchable, bytes], bool] | None = None
+    ) -> tuple[SourceFile, FunctionNode] | None:
+        """The function that a call runs, with its file: of this file, or the only one of its name in the repository.
+
+        `matters` as in `Repository.definition`.
+        """
         own = self.calls.resolve(call)
-        return (self, own) if own is not None else self.repository.definition(self, call)
+        return (self, own) if own is not None else self.repository.definition(self, call, matters)
 
     @cached_property
     def waits(self) -> Waits:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -73,6 +73,13 @@ class Searchable:
             heads = (text.partition(b"(") for text in self.data.split(b"def ")[1:])
             self._defined = frozenset(name for name, bracket, _ in heads if bracket and b"\n" not in name)
         return self._defined
+
+    def functions(self, name: bytes) -> Iterator[bytes]:
+        """The text of each function of that name, at least: up to the next function or class that does not stand in it."""
+        for head in re.finditer(rb"^([ \t]*)(?:async +)?def +%b\b" % re.escape(name), self.data, re.M):
+            outside = re.compile(rb"^[ \t]{0,%d}(?:def |async |class |@)" % len(head[1]), re.M)
+            behind = outside.search(self.data, head.end())
+            yield self.data[head.start() : behind.start() if behind is not None else None]
 
     def calls(self, name: bytes) -> bool:
         """Does it hold `name(`, with or without spaces between?"""

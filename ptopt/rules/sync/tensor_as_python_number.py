@@ -262,21 +262,15 @@ def _functions_with_elements(file: SourceFile) -> frozenset[FunctionNode | None]
     """The functions (None: the module) with an `x[i]` of which a loop or comprehension around it counts `i`."""
     targets = [each.target for each in file.index.of_type(ast.For, ast.AsyncFor, ast.comprehension)]
     counted = frozenset(n.id for target in targets for n in walk(target) if isinstance(n, ast.Name))
+    if not counted:
+        return frozenset()
     return frozenset(
         file.index.function_of(name)
-        for word in counted
-        for name in file.uses.named(word)
-        if _is_in_index(name, file) and word in _counted_around(name, file)
+        for part in file.index.of_type(ast.Subscript)
+        if part.slice.__class__ is not ast.Constant  # as most
+        for name in walk(part.slice)
+        if isinstance(name, ast.Name) and name.id in counted and name.id in _counted_around(name, file)
     )
-
-
-def _is_in_index(name: ast.Name, file: SourceFile) -> bool:
-    for ancestor, child in file.index.ancestors(name):
-        if isinstance(ancestor, ast.Subscript) and child is ancestor.slice:
-            return True
-        if isinstance(ancestor, ast.stmt):
-            return False
-    return False
 
 
 def _functions_around(node: ast.expr, file: SourceFile) -> Iterator[FunctionNode | None]:
