@@ -34,17 +34,17 @@ class CallGraph:
     def _calls(self) -> dict[FunctionNode | None, list[ast.Call]]:
         """Function (None: the module) -> the calls that run in it."""
         table: defaultdict[FunctionNode | None, list[ast.Call]] = defaultdict(list)
-        for call in self._index.of_type(ast.Call):
-            table[self._index.function_of(call)].append(call)
+        for function, call in self._index.functions_of(self._index.of_type(ast.Call)):
+            table[function].append(call)
         return table
 
     @cached_property
     def _callers(self) -> dict[FunctionNode, list[ast.Call]]:
         """Function -> the calls of it in others."""
         table: defaultdict[FunctionNode, list[ast.Call]] = defaultdict(list)
-        for call in self._index.of_type(ast.Call):
+        for function, call in self._index.functions_of(self._index.of_type(ast.Call)):
             target = self.resolve(call)
-            if target is not None and target is not self._index.function_of(call):
+            if target is not None and target is not function:
                 table[target].append(call)
         return table
 

@@ -252,9 +252,9 @@ class SourceFile:
     @cached_property
     def _reads(self) -> dict[tuple[FunctionNode | None, str], list[ast.Name]]:
         table: dict[tuple[FunctionNode | None, str], list[ast.Name]] = {}
-        for name in self.index.of_type(ast.Name):
-            if isinstance(name.ctx, ast.Load):
-                table.setdefault((self.index.function_of(name), name.id), []).append(name)
+        read = (name for name in self.index.of_type(ast.Name) if name.ctx.__class__ is ast.Load)
+        for function, name in self.index.functions_of(read):
+            table.setdefault((function, name.id), []).append(name)
         return table
 
     def reads_of(self, function: FunctionNode | None, name: str) -> list[ast.Name]:

@@ -23,6 +23,19 @@ _MOVES = frozenset({"to", "cuda"})
 _DEVICE = re.compile(r"device|cuda|gpu|rank", re.I)
 
 
+class NowhereOnHost:
+    """What `HostNames` says where nothing is asked."""
+
+    def is_on_host(self, name: ast.Name) -> bool:
+        return False
+
+    def is_python_data(self, name: ast.Name) -> bool:
+        return False
+
+    def works_on_host(self, function: FunctionNode) -> bool:
+        return False
+
+
 class HostNames:
     """What shows that a name of one file lies on the host. Computed when first asked for."""
 

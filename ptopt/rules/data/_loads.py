@@ -69,8 +69,17 @@ def load_of(call: ast.Call, file: SourceFile, depth: int = _DEPTH) -> Load | Non
 
 def _may_load(text: Searchable, name: bytes, depth: int) -> bool:
     """May `load_of` find a load in a function of the file, of that name? Asked before the file is parsed."""
-    if text.once(_renames):
-        return True
+    known = text.once(_known_to_load)
+    if (name, depth) not in known:
+        known[name, depth] = text.once(_renames) or _holds_a_load(text, name, depth)
+    return known[name, depth]
+
+
+def _known_to_load(data: bytes) -> dict[tuple[bytes, int], bool]:
+    return {}
+
+
+def _holds_a_load(text: Searchable, name: bytes, depth: int) -> bool:
     for function in text.functions(name):
         words = identifiers_of(function)
         if not _WORDS.isdisjoint(words) or any(word.startswith(_CREATES) for word in words):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from bisect import bisect_right
+from collections.abc import Iterator
 from operator import attrgetter
 
 from ptopt.rules.base import SourceFile
@@ -37,8 +38,7 @@ def _computes_nothing(statement: Assigned) -> bool:
 def assignments(file: SourceFile) -> dict[FunctionNode, list[Assigned]]:
     """Function -> its assignments."""
     table: dict[FunctionNode, list[Assigned]] = {}
-    for statement in file.index.of_type(ast.Assign, ast.AnnAssign):
-        function = file.index.function_of(statement)
+    for function, statement in file.index.functions_of(file.index.of_type(ast.Assign, ast.AnnAssign)):
         if function is not None:
             table.setdefault(function, []).append(statement)
     return table
@@ -81,8 +81,37 @@ def _is_passed_by(statement: ast.stmt, node: ast.AST, load: ast.Name, file: Sour
     return False
 
 
+def _goes_on_to(statement: ast.stmt, file: SourceFile) -> int:
+    """The last line of its block that the code comes to from the statement; 0 where that takes a closer look."""
+    parent = file.index.parent(statement)
+    blocks = file.once(_blocks)
+    if parent not in blocks:
+        blocks[parent] = list(_ends_of(parent))
+    line = statement.lineno
+    for last, reached in blocks[parent]:
+        if line <= last:
+            return reached if line < reached else 0
+    return 0
+
+
+def _blocks(file: SourceFile) -> dict[ast.AST | None, list[tuple[int, int]]]:
+    return {}
+
+
+def _ends_of(parent: ast.AST | None) -> Iterator[tuple[int, int]]:
+    """Of each block of the node: its last line, and the last line of the first statement in it that leaves it, if any does."""
+    for name in _BLOCKS:
+        block = getattr(parent, name, None)
+        if isinstance(block, list) and block:
+            last = block[-1].end_lineno or 0
+            leaves = next((s.end_lineno or 0 for s in block if isinstance(s, _EXITS)), last)
+            yield last, leaves
+
+
 def _leads_to(statement: ast.stmt, load: ast.Name, file: SourceFile) -> bool:
     """Does the code go on to the read, in the block of the statement or in one around it?"""
+    if load.lineno <= _goes_on_to(statement, file):
+        return True
     above = file.index.above(load)
     node: ast.AST = statement
     while (parent := file.index.parent(node)) is not None:

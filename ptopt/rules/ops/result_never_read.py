@@ -234,7 +234,7 @@ class ResultNeverRead(Rule):
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
-        if not isinstance(node, FUNCTIONS):
+        if not isinstance(node, FUNCTIONS) or runs_for_effect(node, file):
             return
         statements = [s for s in file.once(assignments).get(node, ()) if isinstance(s.value, _MAY_WORK)]
         if not statements:
@@ -243,9 +243,10 @@ class ResultNeverRead(Rule):
         contrary = [
             (statement, opposite)
             for statement in statements
-            if (opposite := _only_read_under_the_opposite(statement, node, file)) is not None
+            if file.index.parent(statement) is not node  # as most: it stands under no condition
+            and (opposite := _only_read_under_the_opposite(statement, node, file)) is not None
         ]
-        if not contrary and all_are_read(node, file) or runs_for_effect(node, file):
+        if not contrary and all_are_read(node, file):
             return
         found = what_matters(node, file)
         if found is None:
@@ -598,8 +599,6 @@ def _only_read_under_the_opposite(
     statement: Assigned, function: FunctionNode, file: SourceFile
 ) -> tuple[ast.Name, str] | None:
     """A read of the value, and the condition, where all reads stand under the opposite of a condition of the statement."""
-    if file.index.parent(statement) is function:
-        return None  # as most statements, it stands under no condition
     here = dict(_conditions(statement, function, file))
     found: tuple[ast.Name, str] | None = None
     for name in assigned_names(statement) if here else ():

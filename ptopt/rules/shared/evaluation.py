@@ -95,6 +95,28 @@ def evaluation_of(function: FunctionNode | None, file: SourceFile) -> Evaluation
     return known[function]
 
 
+def may_be_sure_of_one(file: SourceFile) -> bool:
+    """May the file have an evaluation that `case_of` is surer than `SURE` of? A quick answer.
+
+    That takes a network in eval mode, a loop over evaluation data, or a function that is named like an evaluation or an inference.
+    """
+    if networks(file).evaluated:
+        return True
+    places: set[FunctionNode | None] = {
+        function
+        for function in file.calls.functions
+        if function.name == "__call__"
+        or any(pattern.search(_name_of(function, file)) for pattern in (_EVALUATES, _INFERS))
+    }
+    loops = (loop for loop in file.index.of_type(ast.For, ast.AsyncFor) if file.context.is_eval_loop(loop))
+    places.update(file.index.function_of(loop) for loop in loops)
+    return any(
+        network_of(call, file) or network_method_of(call, (), file)
+        for place in places
+        for call in file.calls.calls_in(place)
+    )
+
+
 def _evaluations(file: SourceFile) -> dict[FunctionNode | None, Evaluation | None]:
     return {}
 

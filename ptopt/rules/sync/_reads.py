@@ -45,8 +45,7 @@ def tensor_of_item(node: ast.AST, file: SourceFile) -> ast.expr | None:
         return None
     if len(node.args) != 1 or node.keywords:
         return None
-    value = file.values.of(node.args[0])
-    return node.args[0] if value.kind == "tensor" and value.device != "cpu" else None
+    return node.args[0] if file.values.is_on_device(node.args[0]) else None
 
 
 def tensor_of_copy(node: ast.AST, file: SourceFile) -> ast.expr | None:

@@ -302,5 +302,4 @@ def _counted_around(node: ast.expr, file: SourceFile) -> frozenset[str]:
 def _number_on_device(expr: ast.expr, file: SourceFile) -> bool:
     if isinstance(expr, (ast.Constant, ast.Starred, ast.List, ast.Tuple)):
         return False
-    value = file.values.of(expr)
-    return value.kind == "tensor" and value.device != "cpu"
+    return file.values.is_on_device(expr)
