@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from bisect import bisect_right
 from collections.abc import Iterator
+from itertools import islice, takewhile
 from operator import attrgetter
 
 from ptopt.rules.base import SourceFile
@@ -15,6 +16,7 @@ _EXITS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 _line_of_node = attrgetter("lineno")
 _line_of_binding = attrgetter("line")
 _BLOCKS = ("body", "orelse", "finalbody")
+_MOST_READS = 6  # of a name below an assignment that are looked at
 
 
 def all_are_read(function: FunctionNode, file: SourceFile) -> bool:
@@ -45,27 +47,45 @@ def assignments(file: SourceFile) -> dict[FunctionNode, list[Assigned]]:
 
 
 def _is_read(statement: Assigned, function: FunctionNode, file: SourceFile) -> bool:
-    names = assigned_names(statement)  # none: it fills an object, which is seen elsewhere
     end = statement.end_lineno or statement.lineno
+    targets = statement.targets if statement.__class__ is ast.Assign else ()
+    if len(targets) == 1 and targets[0].__class__ is ast.Name:  # as most
+        return _is_read_below(targets[0].id, statement, end, function, file)
+    names = assigned_names(statement)  # none: it fills an object, which is seen elsewhere
     return not names or any(_is_read_below(name, statement, end, function, file) for name in names)
 
 
 def _is_read_below(
     name: str, statement: Assigned, end: int, function: FunctionNode, file: SourceFile
 ) -> bool:
-    """Is the name read below the line, before it gets another value, where the code comes to from the statement?"""
+    """Is the name read below the line, before it gets another value, where the code comes to from the statement?
+
+    Of several reads, one will do: the first may stand in another branch.
+    """
     loads = file.uses.loads(function, name)
     place = bisect_right(loads, end, key=_line_of_node)
     if place == len(loads):
         return False
     bindings = file.bindings.of(function, name)
     again = bisect_right(bindings, end, key=_line_of_binding)
-    first = loads[place].lineno
-    while again < len(bindings) and bindings[again].line < first:
-        if not _is_passed_by(statement, bindings[again].node, loads[place], file):
-            return False
-        again += 1
-    return _leads_to(statement, loads[place], file)
+    load = loads[place]
+    if (again == len(bindings) or bindings[again].line >= load.lineno) and _leads_to(statement, load, file):
+        return True  # as most
+    return any(
+        all(
+            _reads_before_it_binds(b.node, load) or _is_passed_by(statement, b.node, load, file)
+            for b in takewhile(lambda b: b.line < load.lineno, islice(bindings, again, None))
+        )
+        and _leads_to(statement, load, file)
+        for load in islice(loads, place, place + _MOST_READS)
+    )
+
+
+def _reads_before_it_binds(node: ast.AST, load: ast.Name) -> bool:
+    """Is the read a part of the assignment, `x = norm(x)` on several lines, or is it one that reads what it changes, `x += 1`?"""
+    if isinstance(node, ast.AugAssign):
+        return True
+    return isinstance(node, (ast.Assign, ast.AnnAssign)) and load.lineno <= (node.end_lineno or 0)
 
 
 def _is_passed_by(statement: ast.stmt, node: ast.AST, load: ast.Name, file: SourceFile) -> bool:

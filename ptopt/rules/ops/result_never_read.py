@@ -234,7 +234,7 @@ class ResultNeverRead(Rule):
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
-        if not isinstance(node, FUNCTIONS) or runs_for_effect(node, file):
+        if not isinstance(node, FUNCTIONS):
             return
         statements = [s for s in file.once(assignments).get(node, ()) if isinstance(s.value, _MAY_WORK)]
         if not statements:
@@ -246,7 +246,7 @@ class ResultNeverRead(Rule):
             if file.index.parent(statement) is not node  # as most: it stands under no condition
             and (opposite := _only_read_under_the_opposite(statement, node, file)) is not None
         ]
-        if not contrary and all_are_read(node, file):
+        if not contrary and all_are_read(node, file) or runs_for_effect(node, file):
             return
         found = what_matters(node, file)
         if found is None:

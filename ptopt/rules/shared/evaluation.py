@@ -28,6 +28,7 @@ from ptopt.rules.shared.networks import (
 )
 from ptopt.rules.shared.places import BENCHMARK_PATH
 from ptopt.source.calls import last_name
+from ptopt.source.file import remembered
 from ptopt.source.index import FUNCTIONS, LOOPS, FunctionNode, Loop
 
 _EVALUATES = re.compile(
@@ -108,13 +109,18 @@ def may_be_sure_of_one(file: SourceFile) -> bool:
         if function.name == "__call__"
         or any(pattern.search(_name_of(function, file)) for pattern in (_EVALUATES, _INFERS))
     }
-    loops = (loop for loop in file.index.of_type(ast.For, ast.AsyncFor) if file.context.is_eval_loop(loop))
-    places.update(file.index.function_of(loop) for loop in loops)
-    return any(
-        network_of(call, file) or network_method_of(call, (), file)
-        for place in places
-        for call in file.calls.calls_in(place)
+    return any(_runs_a_network(place, file) for place in places) or any(
+        file.context.is_eval_loop(loop)
+        for place, loop in file.index.functions_of(file.index.of_type(ast.For, ast.AsyncFor))
+        if place not in places and _runs_a_network(place, file)
     )
+
+
+@remembered
+def _runs_a_network(place: FunctionNode | None, file: SourceFile) -> bool:
+    """Does the function itself (None: the module) run one?"""
+    calls = file.calls.calls_in(place)
+    return any(network_of(call, file) or network_method_of(call, (), file) for call in calls)
 
 
 def _evaluations(file: SourceFile) -> dict[FunctionNode | None, Evaluation | None]:
