@@ -63,7 +63,9 @@ class Prefilter:
         self._if_sure = frozenset(r.id for r, _ in self._rules if least > SURE and r.id not in asked)
         libraries = frozenset(library for rule, _ in self._rules for library in rule.libraries)
         self._libraries = [(library, library.encode()) for library in sorted(libraries)]
-        self._of: dict[frozenset[str], list[tuple[Rule, list[_Words]]]] = {}  # the libraries in a file -> rules
+        self._of: dict[
+            frozenset[str], list[tuple[Rule, list[_Words]]]
+        ] = {}  # the libraries in a file -> rules
 
     def __call__(self, content: bytes | Searchable) -> list[Rule]:
         text = content if isinstance(content, Searchable) else Searchable(content)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 from bisect import bisect_right
-from collections.abc import Iterator
-from itertools import islice, takewhile
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from operator import attrgetter
 
 from ptopt.rules.base import SourceFile
+from ptopt.source.bindings import Binding
 from ptopt.source.index import FunctionNode, walk
 from ptopt.source.liveness import Assigned, assigned_names
 
@@ -72,13 +73,20 @@ def _is_read_below(
     if (again == len(bindings) or bindings[again].line >= load.lineno) and _leads_to(statement, load, file):
         return True  # as most
     return any(
-        all(
-            _reads_before_it_binds(b.node, load) or _is_passed_by(statement, b.node, load, file)
-            for b in takewhile(lambda b: b.line < load.lineno, islice(bindings, again, None))
-        )
-        and _leads_to(statement, load, file)
+        _is_not_lost(statement, bindings[again:], load, file) and _leads_to(statement, load, file)
         for load in islice(loads, place, place + _MOST_READS)
     )
+
+
+def _is_not_lost(statement: ast.stmt, bindings: Iterable[Binding], load: ast.Name, file: SourceFile) -> bool:
+    """Does none of the bindings that stand before the read replace the value on each way to it?"""
+    for binding in bindings:
+        if binding.line >= load.lineno:
+            break
+        node = binding.node
+        if not (_reads_before_it_binds(node, load) or _is_passed_by(statement, node, load, file)):
+            return False
+    return True
 
 
 def _reads_before_it_binds(node: ast.AST, load: ast.Name) -> bool:

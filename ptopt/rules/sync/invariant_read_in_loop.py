@@ -294,7 +294,7 @@ def _is_module_call(call: ast.Call, file: SourceFile) -> bool:
         "denoiser",
     ):
         return True
-    return file.values.of(func).kind == "module"
+    return file.values.is_a(func, "module")
 
 
 @remembered
