@@ -146,9 +146,9 @@ class TensorAsPythonNumber(Rule):
         return bool(holders) and any(
             not isinstance(bound, (ast.Constant, NoneType))
             and not holders.isdisjoint(_functions_around(bound, file))
+            and _stands_in_module(part, file)
             and _element_of(bound, file, known=False) is not None
             for part in file.index.of_type(ast.Slice)
-            if file.index.class_of(part) is not None
             for bound in (part.lower, part.upper)
         )
 
@@ -225,15 +225,25 @@ def _asked(node: ast.AST, file: SourceFile) -> tuple[ast.expr | None, str]:
 
 def _in_network(node: ast.AST, file: SourceFile) -> bool:
     """Does it stand in a method of a module that runs with each forward pass, rather than in a search or a decoder?"""
-    function, cls = file.index.function_of(node), file.index.class_of(node)
-    if function is None or cls is None or not file.context.is_module(cls):
-        return False
-    if _ONE_BY_ONE.search(function.name) or _ON_HOST.search(cls.name):
+    function = file.index.function_of(node)
+    if function is None or not _stands_in_module(node, file):
         return False
     few = any(
         "self." in file.source(loop.iter) for loop in file.index.loops_of(node) if isinstance(loop, ast.For)
     )
     return not few and file.frequencies.of_function(function).often >= Often.STEP
+
+
+def _stands_in_module(node: ast.AST, file: SourceFile) -> bool:
+    """The cheap half of `_in_network`."""
+    function, cls = file.index.function_of(node), file.index.class_of(node)
+    return (
+        function is not None
+        and cls is not None
+        and not _ONE_BY_ONE.search(function.name)
+        and not _ON_HOST.search(cls.name)
+        and file.context.is_module(cls)
+    )
 
 
 def _element_of(bound: ast.expr, file: SourceFile, depth: int = 3, *, known: bool = True) -> ast.expr | None:
