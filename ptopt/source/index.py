@@ -244,8 +244,8 @@ class Index:
             elif isinstance(ancestor, ast.While) and child not in ancestor.orelse:
                 yield ancestor
 
-    def may_be_in_loop(self, node: ast.stmt) -> bool:
-        """Does the statement start on a line of a loop? Where it does not, no loop runs it."""
+    def may_be_in_loop(self, node: ast.stmt | ast.expr) -> bool:
+        """Does it start on a line of a loop? Where it does not, no loop runs it."""
         return node.lineno in self._loop_lines
 
     @cached_property
