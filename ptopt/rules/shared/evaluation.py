@@ -103,12 +103,11 @@ def may_be_sure_of_one(file: SourceFile) -> bool:
     """
     if networks(file).evaluated:
         return True
-    places: set[FunctionNode | None] = {
-        function
-        for function in file.calls.functions
-        if function.name == "__call__"
-        or any(pattern.search(_name_of(function, file)) for pattern in (_EVALUATES, _INFERS))
-    }
+    places: set[FunctionNode | None] = set()
+    for outer, function in file.index.functions_of(file.calls.functions):
+        name = function.name if outer is None else _name_of(function, file)
+        if function.name == "__call__" or _EVALUATES.search(name) or _INFERS.search(name):
+            places.add(function)
     return any(_runs_a_network(place, file) for place in places) or any(
         file.context.is_eval_loop(loop)
         for place, loop in file.index.functions_of(file.index.of_type(ast.For, ast.AsyncFor))
