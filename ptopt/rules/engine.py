@@ -61,16 +61,22 @@ class Prefilter:
             if rule.id in asked or states(rule, least)
         ]
         self._if_sure = frozenset(r.id for r, _ in self._rules if least > SURE and r.id not in asked)
-        self._libraries = frozenset(library for rule, _ in self._rules for library in rule.libraries)
+        libraries = frozenset(library for rule, _ in self._rules for library in rule.libraries)
+        self._libraries = [(library, library.encode()) for library in sorted(libraries)]
+        self._of: dict[
+            frozenset[str], list[tuple[Rule, list[_Words]]]
+        ] = {}  # the libraries in a file -> rules
 
     def __call__(self, content: bytes | Searchable) -> list[Rule]:
         text = content if isinstance(content, Searchable) else Searchable(content)
         data = text.data
         # In the text itself: most files hold none, and need no vocabulary.
-        present = {library for library in self._libraries if library.encode() in data}
-        candidates = [
-            (rule, groups) for rule, groups in self._rules if not present.isdisjoint(rule.libraries)
-        ]
+        present = frozenset(library for library, word in self._libraries if word in data)
+        candidates = self._of.get(present)
+        if candidates is None:
+            candidates = self._of[present] = [
+                (rule, groups) for rule, groups in self._rules if not present.isdisjoint(rule.libraries)
+            ]
         if len(candidates) < _FEW:  # too few to be worth a vocabulary: the text itself will do
             found = (rule for rule, groups in candidates if all(words.in_text(data) for words in groups))
             return [rule for rule in found if rule.id not in self._if_sure or rule.may_be_sure_of(data)]

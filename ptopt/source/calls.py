@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
+from functools import cached_property
 
 from ptopt.source.index import FUNCTIONS, FunctionNode, Index
 from ptopt.source.receivers import Receivers
 
 
 class CallGraph:
-    """Calls grouped by the function they run in, and resolved to functions of the same file."""
+    """Calls grouped by the function they run in, and resolved to functions of the same file, when first asked for."""
 
     def __init__(self, index: Index, receivers: Receivers) -> None:
         self._index = index
@@ -19,8 +20,7 @@ class CallGraph:
         self._methods: defaultdict[str, list[FunctionNode]] = defaultdict(list)
         self._own: dict[tuple[ast.ClassDef, str], FunctionNode] = {}
         self._tables: dict[ast.ClassDef, dict[str, FunctionNode]] = {}
-        self._calls: defaultdict[FunctionNode | None, list[ast.Call]] = defaultdict(list)
-        self._callers: defaultdict[FunctionNode, list[ast.Call]] = defaultdict(list)
+        self._targets: dict[ast.Call, FunctionNode | None] = {}
         self.functions: tuple[FunctionNode, ...] = tuple(index.of_type(ast.FunctionDef, ast.AsyncFunctionDef))
         for function in self.functions:
             cls = index.parent(function)
@@ -29,13 +29,24 @@ class CallGraph:
                 self._own.setdefault((cls, function.name), function)
             else:
                 self._plain.setdefault(function.name, function)
-        self._targets: dict[ast.Call, FunctionNode | None] = {}
-        for call in index.of_type(ast.Call):
-            owner = index.function_of(call)
-            self._calls[owner].append(call)
-            target = self._targets[call] = self._resolved(call)
-            if target is not None and target is not owner:
-                self._callers[target].append(call)
+
+    @cached_property
+    def _calls(self) -> dict[FunctionNode | None, list[ast.Call]]:
+        """Function (None: the module) -> the calls that run in it."""
+        table: defaultdict[FunctionNode | None, list[ast.Call]] = defaultdict(list)
+        for function, call in self._index.functions_of(self._index.of_type(ast.Call)):
+            table[function].append(call)
+        return table
+
+    @cached_property
+    def _callers(self) -> dict[FunctionNode, list[ast.Call]]:
+        """Function -> the calls of it in others."""
+        table: defaultdict[FunctionNode, list[ast.Call]] = defaultdict(list)
+        for function, call in self._index.functions_of(self._index.of_type(ast.Call)):
+            target = self.resolve(call)
+            if target is not None and target is not function:
+                table[target].append(call)
+        return table
 
     def resolve(self, call: ast.Call) -> FunctionNode | None:
         """The function of this file that `call` runs, or None.
@@ -43,7 +54,9 @@ class CallGraph:
         `f()` is a plain function, `self.f()` a method of the same class; `obj.f()` is a method when only one
         class of the file has it, and `obj` may be of that class (see `Receivers`).
         """
-        return self._targets[call] if call in self._targets else self._resolved(call)
+        if call not in self._targets:
+            self._targets[call] = self._resolved(call)
+        return self._targets[call]
 
     def _resolved(self, call: ast.Call) -> FunctionNode | None:
         func = call.func

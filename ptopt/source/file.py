@@ -25,6 +25,7 @@ from ptopt.source.imports import Imports
 from ptopt.source.index import FunctionNode, Index
 from ptopt.source.receivers import Receivers
 from ptopt.source.repository import NOTHING_AROUND, Repository
+from ptopt.source.searchable import Searchable
 from ptopt.source.uses import Uses
 from ptopt.source.values import Values
 from ptopt.source.waits import Waits
@@ -203,10 +204,15 @@ class SourceFile:
         reason = _in_other_file(best.reason, path, line)
         return Frequency(best.often, 0, reason, best.in_worker, best.trains)
 
-    def definition_of(self, call: ast.Call) -> tuple[SourceFile, FunctionNode] | None:
-        """The function that a call runs, with its file: of this file, or the only one of its name in the repository."""
+    def definition_of(
+        self, call: ast.Call, matters: Callable[[Searchable, bytes], bool] | None = None
+    ) -> tuple[SourceFile, FunctionNode] | None:
+        """The function that a call runs, with its file: of this file, or the only one of its name in the repository.
+
+        `matters` as in `Repository.definition`.
+        """
         own = self.calls.resolve(call)
-        return (self, own) if own is not None else self.repository.definition(self, call)
+        return (self, own) if own is not None else self.repository.definition(self, call, matters)
 
     @cached_property
     def waits(self) -> Waits:
@@ -246,9 +252,9 @@ class SourceFile:
     @cached_property
     def _reads(self) -> dict[tuple[FunctionNode | None, str], list[ast.Name]]:
         table: dict[tuple[FunctionNode | None, str], list[ast.Name]] = {}
-        for name in self.index.of_type(ast.Name):
-            if isinstance(name.ctx, ast.Load):
-                table.setdefault((self.index.function_of(name), name.id), []).append(name)
+        read = (name for name in self.index.of_type(ast.Name) if name.ctx.__class__ is ast.Load)
+        for function, name in self.index.functions_of(read):
+            table.setdefault((function, name.id), []).append(name)
         return table
 
     def reads_of(self, function: FunctionNode | None, name: str) -> list[ast.Name]:

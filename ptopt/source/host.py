@@ -167,3 +167,19 @@ class HostNames:
             for move in self._calls.calls_in(self._index.function_of(call))
             if move.lineno >= call.lineno and not self._index.within(move, parent)
         )
+
+
+class Anywhere:
+    """The same of each name without where it lies: only whether it is a tensor yet."""
+
+    def __init__(self, names: HostNames | Anywhere) -> None:
+        self._names = names
+
+    def is_python_data(self, name: ast.Name) -> bool:
+        return self._names.is_python_data(name)
+
+    def is_on_host(self, name: ast.Name) -> bool:
+        return False
+
+    def works_on_host(self, function: FunctionNode) -> bool:
+        return False

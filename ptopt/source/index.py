@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from itertools import chain
 from typing import Any, TypeVar, overload
@@ -162,6 +162,13 @@ class Index:
                 return ancestor
         return None
 
+    def functions_of(self, nodes: Iterable[N]) -> Iterator[tuple[FunctionNode | None, N]]:
+        """Each node with the function in whose body it runs: `function_of`, for many."""
+        lines: dict[int, Any] = self._functions_by_line
+        for node in nodes:
+            line = getattr(node, "lineno", 0)
+            yield (lines[line] if line in lines else self.function_of(node)), node
+
     @cached_property
     def _functions_by_line(self) -> dict[int, ast.AST | None]:
         """Line -> the function whose body it belongs to. Lines that a header shares with a body are left out."""
@@ -237,8 +244,8 @@ class Index:
             elif isinstance(ancestor, ast.While) and child not in ancestor.orelse:
                 yield ancestor
 
-    def may_be_in_loop(self, node: ast.stmt) -> bool:
-        """Does the statement start on a line of a loop? Where it does not, no loop runs it."""
+    def may_be_in_loop(self, node: ast.stmt | ast.expr) -> bool:
+        """Does it start on a line of a loop? Where it does not, no loop runs it."""
         return node.lineno in self._loop_lines
 
     @cached_property
@@ -282,6 +289,34 @@ def children_of(node: ast.AST) -> list[ast.AST]:
             children.append(value)
     work.current().charge(1 + len(children))
     return children
+
+
+def names_under(roots: Iterable[ast.AST]) -> list[ast.Name]:
+    """The names among the nodes and all below them, in no order, without those of annotations; what many analyses look for."""
+    fields = _FIELDS
+    found: list[ast.Name] = []
+    stack = list(roots)
+    visited = 0
+    while stack:
+        node = stack.pop()
+        visited += 1
+        cls = node.__class__
+        if cls is ast.Name:
+            found.append(node)  # type: ignore[arg-type]
+            continue
+        held = node.__dict__
+        for field in fields[cls]:
+            child: Any = held.get(field)
+            kind = child.__class__
+            if kind is list:
+                stack += [element for element in child if element is not None]
+            elif kind is ast.Name:
+                visited += 1
+                found.append(child)
+            elif child is not None and kind is not ast.Constant:
+                stack.append(child)
+    work.current().charge(visited)
+    return found
 
 
 def walk(root: ast.AST) -> Iterator[ast.AST]:

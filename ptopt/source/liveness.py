@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from ptopt.source import work
-from ptopt.source.index import FUNCTIONS, FunctionNode, children_of
+from ptopt.source.index import FUNCTIONS, FunctionNode, children_of, names_under
 
 Names = frozenset[str]
 NOTHING: Names = frozenset()
@@ -80,7 +80,7 @@ def liveness(function: FunctionNode, removable: Removable) -> Liveness | None:
             kept.update(node.names)
         elif isinstance(node, _FUNCTION_LIKE):
             # It may run at any time later.
-            kept.update(name.id for name in _names([node]))
+            kept.update(name.id for name in names_under([node]))
     answer = Liveness(frozenset(kept), removable)
     _Analysis(answer).block(function.body, answer.kept, _Exits(give=answer.kept, fail=answer.kept))
     return answer
@@ -204,7 +204,7 @@ class _Analysis:
         if known is None:
             every = isinstance(node, (*_FUNCTION_LIKE, ast.AugAssign, ast.match_case))
             known = self._reads[node] = frozenset(
-                name.id for name in _names(_read_parts(node)) if every or isinstance(name.ctx, ast.Load)
+                name.id for name in names_under(_read_parts(node)) if every or isinstance(name.ctx, ast.Load)
             )
         return known
 
@@ -218,20 +218,7 @@ def _read_parts(node: ast.AST) -> list[ast.AST]:
 
 def _stored(target: ast.expr) -> Names:
     """The names that a target binds."""
-    return frozenset(name.id for name in _names([target]) if isinstance(name.ctx, ast.Store))
-
-
-def _names(roots: Sequence[ast.AST]) -> list[ast.Name]:
-    """The names among the nodes and all below them, functions included: what most of an analysis looks for."""
-    found: list[ast.Name] = []
-    stack = list(roots)
-    while stack:
-        node = stack.pop()
-        if node.__class__ is ast.Name:
-            found.append(node)
-        elif node.__class__ is not ast.Constant:
-            stack += children_of(node)
-    return found
+    return frozenset(name.id for name in names_under([target]) if isinstance(name.ctx, ast.Store))
 
 
 def _all_nodes(roots: Sequence[ast.AST]) -> Iterator[ast.AST]:

@@ -103,6 +103,7 @@ class Repository:
         self._calls: dict[tuple[str, str, bool, bool], tuple[tuple[SourceFile, ast.Call], ...]] = {}
         self._mentioned: dict[tuple[bytes, str], bool] = {}
         self._definitions: dict[str, tuple[SourceFile, FunctionNode] | None] = {}
+        self._matters: dict[tuple[str, Callable[[Searchable, bytes], bool]], bool] = {}
         self._candidates: dict[str, tuple[tuple[SourceFile, FunctionNode], ...]] = {}
         self._classes: dict[str, tuple[SourceFile, ast.ClassDef] | None] = {}
         self._assigned: dict[str, tuple[tuple[SourceFile, ast.expr], ...]] = {}
@@ -182,12 +183,19 @@ class Repository:
             self._calls[key] = self._find(*key)
         return self._calls[key]
 
-    def definition(self, file: SourceFile, call: ast.Call) -> tuple[SourceFile, FunctionNode] | None:
-        """The function of another file that a call runs, where one file alone defines a function of that name."""
+    def definition(
+        self, file: SourceFile, call: ast.Call, matters: Callable[[Searchable, bytes], bool] | None = None
+    ) -> tuple[SourceFile, FunctionNode] | None:
+        """The function of another file that a call runs, where one file alone defines a function of that name.
+
+        `matters`: whether a function of that name may be of interest, by the text of its file, which is not parsed where it says no.
+        """
         name = called_name(call)
         if name in COMMON_METHODS or name.startswith("__") or len(name) < 4 or not self._files:
             return None
         if name not in self._definitions:
+            if matters is not None and not self._may_matter(name, matters):
+                return None
             self._definitions[name] = self._define(name)
         found = self._definitions[name]
         return found if found is not None and found[0].path != file.path else None
@@ -213,6 +221,12 @@ class Repository:
                 if function.name == name
             )
         return tuple(found for found in self._candidates[name] if found[0].path != file.path)
+
+    def _may_matter(self, name: str, matters: Callable[[Searchable, bytes], bool]) -> bool:
+        if (name, matters) not in self._matters:
+            found = self._defining(name)
+            self._matters[name, matters] = len(found) == 1 and matters(found[0][1], name.encode())
+        return self._matters[name, matters]
 
     def _define(self, name: str) -> tuple[SourceFile, FunctionNode] | None:
         self._charge_search()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -14,6 +15,12 @@ _WORD = frozenset(
 )
 _TO_WORDS = bytes(c if c in _WORD else ord(" ") for c in range(256))
 _OPENED = re.compile(rb"\s*\(")
+
+
+@functools.cache
+def _outside_of(indent: int) -> re.Pattern[bytes]:
+    """The head of a function or a class that does not stand in a function with that indent."""
+    return re.compile(rb"^[ \t]{0,%d}(?:def |async |class |@)" % indent, re.M)
 
 
 class Searchable:
@@ -73,6 +80,17 @@ class Searchable:
             heads = (text.partition(b"(") for text in self.data.split(b"def ")[1:])
             self._defined = frozenset(name for name, bracket, _ in heads if bracket and b"\n" not in name)
         return self._defined
+
+    def functions(self, name: bytes) -> Iterator[bytes]:
+        """The text of each function of that name, at least: up to the next function or class that does not stand in it."""
+        head, data = b"def " + name + b"(", self.data
+        at = data.find(head)
+        while at >= 0:
+            line = data[data.rfind(b"\n", 0, at) + 1 : at]
+            outside = _outside_of(len(line) - len(line.lstrip()))
+            behind = outside.search(data, at + len(head))
+            yield data[at : behind.start() if behind is not None else None]
+            at = data.find(head, at + 1)
 
     def calls(self, name: bytes) -> bool:
         """Does it hold `name(`, with or without spaces between?"""

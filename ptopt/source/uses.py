@@ -79,9 +79,9 @@ class Uses:
         known = self._loads.get(name)
         if known is None:
             known = self._loads[name] = {}
-            for node in self.named(name):
-                if isinstance(node.ctx, ast.Load):
-                    known.setdefault(self._index.function_of(node), []).append(node)
+            read = (node for node in self.named(name) if node.ctx.__class__ is ast.Load)
+            for owner, node in self._index.functions_of(read):
+                known.setdefault(owner, []).append(node)
         return known.get(function, [])
 
     def loads_in(self, container: ast.AST, name: str) -> Iterator[ast.Name]:

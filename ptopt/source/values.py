@@ -14,7 +14,7 @@ from functools import cached_property
 from ptopt.source.annotations import annotated
 from ptopt.source.bindings import Bindings, is_self
 from ptopt.source.calls import CallGraph, called_name, last_name
-from ptopt.source.host import HostNames
+from ptopt.source.host import Anywhere, HostNames
 from ptopt.source.imports import Imports
 from ptopt.source.index import FunctionNode, Index
 from ptopt.source.torch_names import KEEPS_TENSOR
@@ -34,7 +34,7 @@ class Values(ValuesOfNames):
         imports: Imports,
         calls: CallGraph,
         bindings: Bindings,
-        host: HostNames | None = None,
+        host: HostNames | Anywhere | None = None,
     ) -> None:
         super().__init__(index, imports, calls, bindings)
         self._host = host or HostNames(index, imports, calls, bindings)
@@ -76,8 +76,24 @@ class Values(ValuesOfNames):
             bool(given) and all(value.kind == "tensor" and value.device == "cpu" for value in given)
         )
 
+    def is_a(self, expr: ast.expr, *kinds: str) -> bool:
+        """Is it of one of these kinds? Where names lie, which takes callers in other files to find out, is asked last."""
+        known = self._known.get(expr)
+        if known is not None:
+            return known.kind in kinds
+        return self._unplaced.of(expr).kind in kinds and self.of(expr).kind in kinds
+
     def is_tensor(self, expr: ast.expr) -> bool:
-        return self.of(expr).kind == "tensor"
+        return self.is_a(expr, "tensor")
+
+    def is_on_device(self, expr: ast.expr) -> bool:
+        """Is it a tensor that may be on a device?"""
+        return self.is_a(expr, "tensor") and self.of(expr).device != "cpu"
+
+    @cached_property
+    def _unplaced(self) -> Values:
+        """The values as if nothing showed that a name lies on the host."""
+        return Values(self._index, self._imports, self._calls, self._bindings, Anywhere(self._host))
 
     def _evaluate(self, expr: ast.expr) -> Value:
         if isinstance(expr, ast.Constant):

@@ -12,7 +12,6 @@ from ptopt.source.calls import CallGraph, called_name, last_name
 from ptopt.source.guards import Guards
 from ptopt.source.imports import Imports
 from ptopt.source.index import FunctionNode, Index, Loop
-from ptopt.source.value import Value
 from ptopt.source.values import Values
 
 _READS = frozenset({"item", "tolist", "cpu", "numpy", "is_nonzero"})
@@ -397,8 +396,7 @@ class Waits:
         return any(self._on_device(arg) for arg in repeats[:1])
 
     def _on_device(self, expr: ast.expr) -> bool:
-        value: Value = self._values.of(expr)
-        return value.kind == "tensor" and value.device != "cpu"
+        return self._values.is_on_device(expr)
 
 
 def _line(node: ast.AST) -> int:

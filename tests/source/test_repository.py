@@ -12,6 +12,7 @@ from ptopt.source import searchable
 from ptopt.source.file import SourceFile
 from ptopt.source.frequency import Often
 from ptopt.source.repository import Parsed, Repository
+from ptopt.source.searchable import Searchable
 from ptopt.source.searchable import identifiers_of as _identifiers
 
 HELPER = b"""
@@ -143,6 +144,24 @@ def test_the_only_definition_of_a_name() -> None:
 def test_two_definitions_of_a_name_tell_nothing() -> None:
     file = parsed({"a.py": HELPER.decode(), "b.py": HELPER.decode()}, "use.py", USER)
     assert file.definition_of(_first_call(file, "summarise_batch")) is None
+
+
+def test_a_definition_whose_text_does_not_matter_is_not_parsed() -> None:
+    shared = Parsed()
+    text = b"from helpers import summarise_batch\n\nsummarise_batch(1, 2)\n"
+    file = SourceFile.parse("use.py", text, repository=Repository({"helpers.py": HELPER}, shared))
+    call = _first_call(file, "summarise_batch")
+    asked: list[bytes] = []
+
+    def loads(text: Searchable, name: bytes) -> bool:
+        asked.append(name)
+        return any(b"load" in function for function in text.functions(name))
+
+    assert file.definition_of(call, loads) is None
+    assert file.definition_of(call, loads) is None
+    assert asked == [b"summarise_batch"]
+    assert not shared._trees
+    assert file.definition_of(call) is not None, "others may want it"
 
 
 def test_a_definition_in_the_file_itself_comes_first() -> None:

@@ -50,3 +50,15 @@ def test_questions_on_names_are_those_of_a_search(text: str, name: str) -> None:
     assert (word in asked.defined) == (word in _DEFINED.findall(data))
     assert asked.calls(word) == (word in _CALLED.findall(data))
     assert asked.holds(word) == (word in data)
+
+
+def test_the_text_of_a_function_ends_where_what_is_beside_it_begins() -> None:
+    text = Searchable(
+        b"def load(a):\n    def inner(b):\n        return a\n    return inner\n\n\nclass Other:\n"
+        b"    async def load(self):\n        return 1\n\n    @property\n    def size(self):\n        return 2\n"
+    )
+    first, second = text.functions(b"load")
+    assert first.startswith(b"def load(a)") and first.rstrip().endswith(b"return inner")
+    assert second.rstrip().endswith(b"return 1")
+    assert next(text.functions(b"inner")).startswith(b"def inner(b)")
+    assert not list(text.functions(b"loa"))

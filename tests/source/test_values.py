@@ -185,3 +185,17 @@ def test_the_variable_of_a_loop_is_seen_in_its_body_before_older_ones() -> None:
         ask(size)
     """
     assert _value(code).kind != "tensor"
+
+
+def test_what_is_no_tensor_wherever_it_lies_asks_no_other_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    file = SourceFile.parse(
+        "f.py", b"import torch\ndef f(x, mask: torch.Tensor):\n    return x > 1, mask > 1\n"
+    )
+    asked: list[str] = []
+    monkeypatch.setattr(file.host, "works_on_host", lambda function: asked.append(function.name))
+    unknown, known = file.index.of_type(ast.Compare)
+    assert not file.values.is_tensor(unknown)
+    assert not file.values.is_on_device(unknown)
+    assert not asked
+    assert file.values.is_on_device(known)
+    assert asked == ["f"]

@@ -282,10 +282,10 @@ class AttentionByHand(Rule):
         if (
             scores is None
             or mixed is None
-            or has_fused_path(node, function, file)
             or _written_between(scores, mixed, function, file)
             or file.search(_SECOND_ORDER)
             or beyond_fused(scores, function, file)
+            or has_fused_path(node, function, file)
         ):
             return
         first, last = scores.product.lineno, mixed.product.end_lineno or mixed.product.lineno

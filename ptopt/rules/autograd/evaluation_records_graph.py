@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from ptopt.rules.base import Benchmark, Invalid, Problem, Rule, Severity, SourceFile
 from ptopt.rules.code import quote
-from ptopt.rules.shared.evaluation import evaluation_of, kept_with_graph
+from ptopt.rules.shared.evaluation import evaluation_of, kept_with_graph, may_be_sure_of_one
 from ptopt.rules.shared.networks import summed_with_graph
 from ptopt.rules.shared.no_grad import remedy_of
 
@@ -308,6 +308,9 @@ class EvaluationRecordsGraph(Rule):
         scope="the forward pass",
         sizes="8 layers of 256, batch of 256, fp32",
     )
+
+    def may_be_sure(self, file: SourceFile) -> bool:
+        return may_be_sure_of_one(file)
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         function = node if isinstance(node, ast.FunctionDef) else None

@@ -194,7 +194,7 @@ def _is_module(expr: ast.expr, file: SourceFile) -> bool:
     path = path_of(expr)
     if not path:
         return False
-    if file.values.of(expr).kind == "module" or path in _used_as_module(_scope(expr, path, file), file):
+    if file.values.is_a(expr, "module") or path in _used_as_module(_scope(expr, path, file), file):
         return True
     if not isinstance(expr, ast.Attribute) or not _PART.search(expr.attr):
         return False

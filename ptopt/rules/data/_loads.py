@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from typing import NamedTuple
 
@@ -11,6 +12,7 @@ from ptopt.rules.ops._pure import changes, is_conditional, is_deferred, reads
 from ptopt.source.calls import called_name, last_name
 from ptopt.source.file import remembered
 from ptopt.source.index import FunctionNode, own_nodes
+from ptopt.source.searchable import Searchable, identifiers_of
 
 # What reads weights or vocabularies from disk, by its name as the file imports it.
 _LOADS = re.compile(
@@ -26,6 +28,14 @@ _LOADS_BY_LAST = re.compile(
     r"load_checkpoint_and_dispatch|InferenceSession|load_state_dict_from_url|SentencePieceProcessor|StableDiffusionPipeline|"
     r"load|create_model\w*|load_model|pipeline|Reader|load_file|read_index)$"
 )
+# Words of which a function holds one that loads something, unless what it calls does, or an import renames it.
+_WORDS = frozenset(
+    b"from_pretrained from_single_file load_from_checkpoint SentenceTransformer CrossEncoder WhisperModel LPIPS "
+    b"load_checkpoint_and_dispatch InferenceSession load_state_dict_from_url SentencePieceProcessor StableDiffusionPipeline load "
+    b"load_model pipeline Reader load_file read_index ultralytics".split()
+)
+_CREATES = b"create_model"
+_RENAMED = re.compile(rb"\b(?:%s|create_model\w*) as\b|\bultralytics\b" % b"|".join(sorted(_WORDS)))
 _LIGHT = re.compile(r"Config|Scheduler|ImageProcessor|FeatureExtractor|Solver")
 _WRITES = re.compile(r"save|dump|write|print|info|^(to|cuda|eval|half|keys|items|train|float)$")
 _PLACES = re.compile(r"^(to|cuda|eval|half|float|bfloat16|train|requires_grad_)$")
@@ -49,12 +59,41 @@ def load_of(call: ast.Call, file: SourceFile, depth: int = _DEPTH) -> Load | Non
         name = ast.unparse(call.func)
     if name and _LOADS.search(name):
         return None if _LIGHT.search(name) or _of_the_request(call, file) else Load(call, file, None)
-    found = file.definition_of(call) if depth else None
+    found = file.definition_of(call, _MAY_LOAD[depth]) if depth else None
     if found is None:
         return None
     other, function = found
     load = _loaded_in(function, other, depth - 1)
     return Load(load.call, load.file, function) if load is not None else None
+
+
+def _may_load(text: Searchable, name: bytes, depth: int) -> bool:
+    """May `load_of` find a load in a function of the file, of that name? Asked before the file is parsed."""
+    known = text.once(_known_to_load)
+    if (name, depth) not in known:
+        known[name, depth] = text.once(_renames) or _holds_a_load(text, name, depth)
+    return known[name, depth]
+
+
+def _known_to_load(data: bytes) -> dict[tuple[bytes, int], bool]:
+    return {}
+
+
+def _holds_a_load(text: Searchable, name: bytes, depth: int) -> bool:
+    for function in text.functions(name):
+        words = identifiers_of(function)
+        if not _WORDS.isdisjoint(words) or any(word.startswith(_CREATES) for word in words):
+            return True
+        if depth > 1 and any(_may_load(text, other, depth - 1) for other in words & text.defined - {name}):
+            return True
+    return False
+
+
+def _renames(data: bytes) -> bool:
+    return _RENAMED.search(data) is not None
+
+
+_MAY_LOAD = [functools.partial(_may_load, depth=depth) for depth in range(_DEPTH + 1)]
 
 
 def _is_of_ultralytics(func: ast.expr) -> bool:

@@ -182,7 +182,7 @@ def _runs(call: ast.Call, file: SourceFile) -> bool:
         return (
             not is_self(func)
             and runs_network(ast.Call(func.value, [], []), file)
-            or file.values.of(func.value).kind == "module"
+            or file.values.is_a(func.value, "module")
         )
     qualified = file.imports.qualified(func)
     return (

@@ -272,7 +272,9 @@ def _may_repeat(function: FunctionNode, file: SourceFile) -> bool:
 def _run_by_loops(file: SourceFile) -> set[FunctionNode]:
     """The functions that a loop of the file calls, and those that these call."""
     calls = [
-        call for call in file.index.of_type(ast.Call) if next(file.index.loops_of(call), None) is not None
+        call
+        for call in file.index.of_type(ast.Call)
+        if file.index.may_be_in_loop(call) and next(file.index.loops_of(call), None) is not None
     ]
     found: set[FunctionNode] = set()
     while calls:

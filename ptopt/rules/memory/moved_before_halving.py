@@ -104,7 +104,7 @@ class MovedBeforeHalving(Rule):
         if moved is not None:
             if (
                 (isinstance(chain, ast.Call) and _makes_model(chain))
-                or file.values.of(chain).kind == "module"
+                or file.values.is_a(chain, "module")
                 or _MODEL.search(subject)
             ) and not file.values.is_tensor(node.func.value):
                 yield self._moved(node, moved, subject if isinstance(chain, ast.Name) else "model", file)

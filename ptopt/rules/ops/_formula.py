@@ -137,7 +137,7 @@ class Formula:
         return plain and any(names_in(index) & self.scalars for index in reads)
 
     def is_tensor(self, expr: ast.expr) -> bool:
-        return self.file.source(expr) in self.tensors or self.file.values.of(expr).kind in ("tensor", "array")
+        return self.file.source(expr) in self.tensors or self.file.values.is_a(expr, "tensor", "array")
 
     def row_reduction(self, call: ast.Call) -> bool:
         """`x[i].norm()`, `torch.sum(x[i])`: a reduction along the other dimensions, once the loop is gone."""

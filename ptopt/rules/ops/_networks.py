@@ -143,8 +143,8 @@ def _is_module(receiver: ast.expr, file: SourceFile) -> bool:
     if isinstance(receiver, ast.Name):
         binding = file.bindings.last_before(receiver)
         if binding is not None and binding.kind == "item" and isinstance(binding.value, ast.Attribute):
-            return file.values.of(binding.value).kind == "module"
-        return file.values.of(receiver).kind == "module"
+            return file.values.is_a(binding.value, "module")
+        return file.values.is_a(receiver, "module")
     cls = file.index.class_of(receiver)
     return is_self(receiver) and cls is not None and file.context.is_module(cls)
 

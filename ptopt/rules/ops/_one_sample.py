@@ -119,7 +119,7 @@ def _is_network(call: ast.Call, file: SourceFile) -> bool:
 
 
 def _is_network_itself(expr: ast.expr, file: SourceFile) -> bool:
-    return file.values.of(expr).kind == "module" or bool(_NETWORK.search(last_name(expr)))
+    return file.values.is_a(expr, "module") or bool(_NETWORK.search(last_name(expr)))
 
 
 def _one_sample(arg: ast.expr, place: ast.For | ast.ListComp, file: SourceFile) -> ast.expr | None:

@@ -173,7 +173,7 @@ def is_module_call(call: ast.Call, file: SourceFile) -> bool:
     made_by = called_name(made) if isinstance(made, ast.Call) else ""
     if _RANDOM.search(name) or _RANDOM.search(made_by):
         return False
-    if file.values.of(func).kind == "module":
+    if file.values.is_a(func, "module"):
         return True
     cls = file.index.class_of(call)
     return made_by[:1].isupper() and is_self(func) and cls is not None and file.context.is_module(cls)

@@ -384,7 +384,7 @@ def _sort(nodes: list[ast.AST], found: Slices) -> None:
 
 def _is_network(func: ast.expr, file: SourceFile) -> bool:
     """A module, or an attribute of a module that `__init__` sets to an instance of a class."""
-    if file.values.of(func).kind == "module":
+    if file.values.is_a(func, "module"):
         return True
     if not isinstance(func, ast.Attribute) or not is_self(func):
         return False

@@ -88,8 +88,10 @@ class DefaultComputedEagerly(Rule):
         if default is None or isinstance(default, (ast.Constant, ast.Name, ast.Attribute, ast.Lambda)):
             return
         found = _costs(default, file)
+        if found is None:
+            return
         frequency = file.frequencies.of(node)
-        if found is None or frequency.often < Often.EVALUATION:
+        if frequency.often < Often.EVALUATION:
             return
         what, part, prior = found
         yield Problem(

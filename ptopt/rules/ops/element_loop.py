@@ -295,7 +295,7 @@ def _is_filled(output: ast.expr, node: ast.For, file: SourceFile, gathers: bool 
     """Is it a tensor, or a list that is stacked into one afterwards? Where it `gathers`, a mask may give rows of any length, and they
     are not put end to end.
     """
-    if file.values.of(output).kind in ("tensor", "array"):
+    if file.values.is_a(output, "tensor", "array"):
         return True
     if not isinstance(output, ast.Name) or not _begins_empty(output, node, file):
         return False

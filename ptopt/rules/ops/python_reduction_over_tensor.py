@@ -232,7 +232,7 @@ def _is_output(expr: ast.AST | None, file: SourceFile) -> bool:
     """What a module returns: perhaps a list of losses or of feature maps, which `max` and `sum` take apart as well."""
     if not isinstance(expr, ast.Call) or file.imports.qualified(expr.func):
         return False
-    return file.values.of(expr.func).kind == "module" or bool(_MODULE.search(last_name(expr.func)))
+    return file.values.is_a(expr.func, "module") or bool(_MODULE.search(last_name(expr.func)))
 
 
 def _returns_loss(node: ast.Call, file: SourceFile) -> bool:

@@ -207,7 +207,8 @@ class ResultNeverRead(Rule):
         contrary = [
             (statement, opposite)
             for statement in statements
-            if (opposite := _only_read_under_the_opposite(statement, node, file)) is not None
+            if file.index.parent(statement) is not node  # as most: it stands under no condition
+            and (opposite := _only_read_under_the_opposite(statement, node, file)) is not None
         ]
         if not contrary and all_are_read(node, file) or runs_for_effect(node, file):
             return
@@ -562,8 +563,6 @@ def _only_read_under_the_opposite(
     statement: Assigned, function: FunctionNode, file: SourceFile
 ) -> tuple[ast.Name, str] | None:
     """A read of the value, and the condition, where all reads stand under the opposite of a condition of the statement."""
-    if file.index.parent(statement) is function:
-        return None  # as most statements, it stands under no condition
     here = dict(_conditions(statement, function, file))
     found: tuple[ast.Name, str] | None = None
     for name in assigned_names(statement) if here else ():

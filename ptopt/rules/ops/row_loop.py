@@ -206,5 +206,5 @@ def _is_unpacked(rows: ast.expr, file: SourceFile) -> bool:
         binding is not None
         and binding.kind == "unpack"
         and isinstance(binding.value, ast.Call)
-        and file.values.of(binding.value.func).kind == "module"
+        and file.values.is_a(binding.value.func, "module")
     )

@@ -87,8 +87,7 @@ class SyncInRepeatInterleave(Rule):
         counts, dim = op.argument(0, "repeats"), op.argument(1, "dim")
         if counts is None or dim is None:
             return
-        value = file.values.of(counts)
-        if value.kind != "tensor" or value.device == "cpu":
+        if not file.values.is_on_device(counts):
             return
         partner = _partner(op, file)
         if partner is None:

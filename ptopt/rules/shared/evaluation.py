@@ -28,6 +28,7 @@ from ptopt.rules.shared.networks import (
 )
 from ptopt.rules.shared.places import BENCHMARK_PATH
 from ptopt.source.calls import last_name
+from ptopt.source.file import remembered
 from ptopt.source.index import FUNCTIONS, LOOPS, FunctionNode, Loop
 
 _EVALUATES = re.compile(
@@ -93,6 +94,32 @@ def evaluation_of(function: FunctionNode | None, file: SourceFile) -> Evaluation
     if function not in known:
         known[function] = _evaluation_of(function, file)
     return known[function]
+
+
+def may_be_sure_of_one(file: SourceFile) -> bool:
+    """May the file have an evaluation that `case_of` is surer than `SURE` of? A quick answer.
+
+    That takes a network in eval mode, a loop over evaluation data, or a function that is named like an evaluation or an inference.
+    """
+    if networks(file).evaluated:
+        return True
+    places: set[FunctionNode | None] = set()
+    for outer, function in file.index.functions_of(file.calls.functions):
+        name = function.name if outer is None else _name_of(function, file)
+        if function.name == "__call__" or _EVALUATES.search(name) or _INFERS.search(name):
+            places.add(function)
+    return any(_runs_a_network(place, file) for place in places) or any(
+        file.context.is_eval_loop(loop)
+        for place, loop in file.index.functions_of(file.index.of_type(ast.For, ast.AsyncFor))
+        if place not in places and _runs_a_network(place, file)
+    )
+
+
+@remembered
+def _runs_a_network(place: FunctionNode | None, file: SourceFile) -> bool:
+    """Does the function itself (None: the module) run one?"""
+    calls = file.calls.calls_in(place)
+    return any(network_of(call, file) or network_method_of(call, (), file) for call in calls)
 
 
 def _evaluations(file: SourceFile) -> dict[FunctionNode | None, Evaluation | None]:

@@ -27,7 +27,7 @@ def runs_network(call: ast.expr, file: SourceFile) -> bool:
         return False
     func = call.func
     name = last_name(func)
-    return file.values.of(func).kind == "module" or bool(_NETWORK.search(name))
+    return file.values.is_a(func, "module") or bool(_NETWORK.search(name))
 
 
 def reads(expr: ast.expr, file: SourceFile) -> list[ast.expr]:

@@ -33,7 +33,7 @@ _INTERFACES = frozenset({"Interface", "ChatInterface"})
 
 # Texts of which a file with a function for each request or sample, or with a loop, holds one, unless it has a `ROUTE`.
 REPEATED = (
-    *(start + word for start in (b"\n", b"\n ", b"  ", b"\t") for word in (b"for ", b"for(", b"while")), b"async for",
+    *(start + word for start in (b"  ", b"\n", b"\n ", b"\t") for word in (b"for ", b"for(", b"while")), b"async for",
     b"Pipeline", b"Operator", b"Metric", b"Predictor", b"Handler", b"kserve", b"LitAPI", b"TritonPythonModel", b"gradio",
     b"__getitem", b"collate", b"COLLATE", b"Collate", b"Dataset",
 )  # fmt: skip

@@ -20,8 +20,7 @@ def device_tensors_in(data: ast.expr, file: SourceFile) -> list[ast.expr]:
 
 def _is_device_tensor(element: ast.expr, file: SourceFile) -> bool:
     """Is it a tensor that is not known to live on the CPU, by what computes it rather than by a name that may hold a number?"""
-    value = file.values.of(element)
-    if value.kind != "tensor" or value.device == "cpu":
+    if not file.values.is_on_device(element):
         return False
     root: ast.AST = element
     while not isinstance(root, ast.Name):

@@ -42,8 +42,7 @@ def tensor_of_item(node: ast.AST, file: SourceFile) -> ast.expr | None:
         return tensor if value.kind in ("tensor", "") and value.device != "cpu" else None
     if not is_call_of(node, "float", "int") or len(node.args) != 1 or node.keywords:
         return None
-    value = file.values.of(node.args[0])
-    return node.args[0] if value.kind == "tensor" and value.device != "cpu" else None
+    return node.args[0] if file.values.is_on_device(node.args[0]) else None
 
 
 def tensor_of_copy(node: ast.AST, file: SourceFile) -> ast.expr | None:

@@ -319,7 +319,7 @@ def _is_network(call: ast.Call, file: SourceFile) -> bool:
     if not dotted(func) or file.calls.resolve(call) is not None or file.imports.qualified(func):
         return False
     owner = func.value if isinstance(func, ast.Attribute) and RUNS.search(func.attr) else func
-    return file.values.of(owner).kind == "module" or bool(_NETWORK.search(last_name(owner)))
+    return file.values.is_a(owner, "module") or bool(_NETWORK.search(last_name(owner)))
 
 
 def _is_sure(call: ast.Call, file: SourceFile) -> bool:

@@ -10,6 +10,7 @@ from ptopt.source.calls import last_name
 from ptopt.source.file import remembered
 from ptopt.source.index import Loop, own_nodes, walk
 from ptopt.source.torch_names import TENSOR_ONLY_METHODS
+from ptopt.source.value import UNKNOWN
 
 _LOADER = re.compile(r"load|data|batch|(^|_)dl|iter", re.I)
 _READS = ("item", "tolist", "cpu", "numpy")
@@ -139,16 +140,17 @@ class InvariantReadInLoop(Rule):
         loop = next(file.index.loops_of(node), None)
         if loop is None or file.context.training_step(node) is not None:
             return  # a training step is the other rules' business
-        value = file.values.of(tensor)
-        if value.kind not in ("tensor", "") or value.device == "cpu":
+        module = _module_call(loop, file)
+        if module is None or file.guards.rare(node, loop) is not None:
+            return
+        if _in_module_call_only_once(node, loop, file):
+            return
+        # Last what takes the callers of the function to tell.
+        source = _fixed_before(tensor, loop, file)
+        value = file.values.of(tensor) if source is not None else UNKNOWN
+        if source is None or value.kind not in ("tensor", "") or value.device == "cpu":
             return
         if not value.kind and not _tensor_like(tensor):
-            return
-        source = _fixed_before(tensor, loop, file)
-        if source is None or file.guards.rare(node, loop) is not None:
-            return
-        module = _module_call(loop, file)
-        if module is None or _in_module_call_only_once(node, loop, file):
             return
         yield Problem(
             node,
@@ -283,7 +285,7 @@ def _is_module_call(call: ast.Call, file: SourceFile) -> bool:
         "denoiser",
     ):
         return True
-    return file.values.of(func).kind == "module"
+    return file.values.is_a(func, "module")
 
 
 @remembered

@@ -137,9 +137,9 @@ class TensorAsPythonNumber(Rule):
         return bool(holders) and any(
             not isinstance(bound, (ast.Constant, NoneType))
             and not holders.isdisjoint(_functions_around(bound, file))
+            and _stands_in_module(part, file)
             and _element_of(bound, file, known=False) is not None
             for part in file.index.of_type(ast.Slice)
-            if file.index.class_of(part) is not None
             for bound in (part.lower, part.upper)
         )
 
@@ -216,15 +216,25 @@ def _asked(node: ast.AST, file: SourceFile) -> tuple[ast.expr | None, str]:
 
 def _in_network(node: ast.AST, file: SourceFile) -> bool:
     """Does it stand in a method of a module that runs with each forward pass, rather than in a search or a decoder?"""
-    function, cls = file.index.function_of(node), file.index.class_of(node)
-    if function is None or cls is None or not file.context.is_module(cls):
-        return False
-    if _ONE_BY_ONE.search(function.name) or _ON_HOST.search(cls.name):
+    function = file.index.function_of(node)
+    if function is None or not _stands_in_module(node, file):
         return False
     few = any(
         "self." in file.source(loop.iter) for loop in file.index.loops_of(node) if isinstance(loop, ast.For)
     )
     return not few and file.frequencies.of_function(function).often >= Often.STEP
+
+
+def _stands_in_module(node: ast.AST, file: SourceFile) -> bool:
+    """The cheap half of `_in_network`."""
+    function, cls = file.index.function_of(node), file.index.class_of(node)
+    return (
+        function is not None
+        and cls is not None
+        and not _ONE_BY_ONE.search(function.name)
+        and not _ON_HOST.search(cls.name)
+        and file.context.is_module(cls)
+    )
 
 
 def _element_of(bound: ast.expr, file: SourceFile, depth: int = 3, *, known: bool = True) -> ast.expr | None:
@@ -253,21 +263,15 @@ def _functions_with_elements(file: SourceFile) -> frozenset[FunctionNode | None]
     """The functions (None: the module) with an `x[i]` of which a loop or comprehension around it counts `i`."""
     targets = [each.target for each in file.index.of_type(ast.For, ast.AsyncFor, ast.comprehension)]
     counted = frozenset(n.id for target in targets for n in walk(target) if isinstance(n, ast.Name))
+    if not counted:
+        return frozenset()
     return frozenset(
         file.index.function_of(name)
-        for word in counted
-        for name in file.uses.named(word)
-        if _is_in_index(name, file) and word in _counted_around(name, file)
+        for part in file.index.of_type(ast.Subscript)
+        if part.slice.__class__ is not ast.Constant  # as most
+        for name in walk(part.slice)
+        if isinstance(name, ast.Name) and name.id in counted and name.id in _counted_around(name, file)
     )
-
-
-def _is_in_index(name: ast.Name, file: SourceFile) -> bool:
-    for ancestor, child in file.index.ancestors(name):
-        if isinstance(ancestor, ast.Subscript) and child is ancestor.slice:
-            return True
-        if isinstance(ancestor, ast.stmt):
-            return False
-    return False
 
 
 def _functions_around(node: ast.expr, file: SourceFile) -> Iterator[FunctionNode | None]:
@@ -299,5 +303,4 @@ def _counted_around(node: ast.expr, file: SourceFile) -> frozenset[str]:
 def _number_on_device(expr: ast.expr, file: SourceFile) -> bool:
     if isinstance(expr, (ast.Constant, ast.Starred, ast.List, ast.Tuple)):
         return False
-    value = file.values.of(expr)
-    return value.kind == "tensor" and value.device != "cpu"
+    return file.values.is_on_device(expr)

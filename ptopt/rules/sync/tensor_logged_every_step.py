@@ -243,5 +243,4 @@ def _put_into(argument: ast.expr, call: ast.Call, file: SourceFile) -> Iterator[
 
 
 def _on_device(expr: ast.expr, file: SourceFile) -> bool:
-    value = file.values.of(expr)
-    return value.kind == "tensor" and value.device != "cpu"
+    return file.values.is_on_device(expr)

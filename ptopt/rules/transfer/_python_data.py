@@ -92,7 +92,7 @@ def _made(node: ast.Call, factory: ast.Call, device: str, move: Move | None, fil
         return None  # `torch.Tensor(5)` is a size, `torch.Tensor(t)` an alias
     if isinstance(data, ast.List) and not data.elts:
         return None  # nothing to copy
-    if file.values.of(data).kind in ("tensor", "tensors", "array"):
+    if file.values.is_a(data, "tensor", "tensors", "array"):
         return None
     reshaped = move is not None and move.tensor is not factory
     return Made(node, factory, data, device, move, legacy, reshaped)

@@ -7,7 +7,8 @@ from typing import ClassVar
 
 from ptopt.rules.base import Fix, Invalid, Problem, Rule, Safety, SourceFile
 from ptopt.rules.code import keyword_of, method_call, quote, replace_node, writes_spaces
-from ptopt.rules.transfer._hot import Hot, hot_place
+from ptopt.rules.shared.places import may_hold_a_step
+from ptopt.rules.transfer._hot import Hot, batch_loop, hot_place
 from ptopt.rules.transfer._python_data import LEGACY_DTYPES, Made, is_constant, made_of, number
 from ptopt.source.calls import last_name
 from ptopt.source.file import remembered
@@ -186,6 +187,16 @@ class ConstantRebuiltEveryStep(Rule):
                 optimizer.step()
         """),
     )
+
+    def may_be_sure(self, file: SourceFile) -> bool:
+        """Only in a step, in a loop over batches, or in a forward pass, where nothing shows where else it runs often."""
+        made = ((node, of) for node in self.candidates(file) if (of := made_of(node, file)) is not None)
+        return any(
+            may_hold_a_step(file)
+            or batch_loop(node, file) is not None
+            or (file.context.forward_of(node) is not None and not _fill(of, file))
+            for node, of in made
+        )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         made = made_of(node, file)
