@@ -270,9 +270,16 @@ class Modules:
         return found
 
     def is_ours(self, name: str, importer: str) -> bool:
-        """Is the first part of a module name a folder or file of the repository?"""
+        """Is the first part of a module name a folder or file of the repository, also a folder without `__init__.py`?"""
         root = name.partition(".")[0]
-        return bool(root) and self.find(root, 0, importer) is not None
+        return bool(root) and (self.find(root, 0, importer) is not None or root in self._folders)
+
+    @cached_property
+    def _folders(self) -> frozenset[str]:
+        """The folders at the root that hold modules, but for `__init__.py` files packages as they are."""
+        return frozenset(
+            path.partition("/")[0] for path in self.files if path.count("/") == 1 and path.endswith(".py")
+        )
 
     def is_of_others(self, module: Module, name: str) -> bool:
         """Does an import of another package bind the name: `re`, `np`?"""

@@ -7,7 +7,7 @@ import functools
 import itertools
 import posixpath
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -224,7 +224,18 @@ class ProjectFacts:
         pins = [
             pin for name in names for pin in self.pins.get(name, ()) if _bounds(pin.specifier).says_something
         ]
-        return [pin for pin in pins if pin.exact] or pins
+        exact = [pin for pin in pins if pin.exact]
+        ranges = [pin for pin in pins if not (pin.exact or pin.named)]
+        if exact and any(_excludes_all(pin, exact) for pin in ranges):
+            return [pin for pin in pins if not pin.exact]  # an image of another time than the requirements
+        return exact or pins
+
+
+def _excludes_all(bound: Pin, exact: Sequence[Pin]) -> bool:
+    """Does the range begin above each of the exact versions?"""
+    least = _bounds(bound.specifier).lower
+    lowers = [_bounds(pin.specifier).lower for pin in exact]
+    return least is not None and all(low is not None and low < least for low in lowers)
 
 
 def cap_in_words(cap: Pin) -> str:

@@ -52,6 +52,11 @@ _AT_LEAST = re.compile(
     rf"\b(?:py)?torch\b(?:\]\([^)\s]*\))?\W{{0,4}}(?:version\W{{0,2}})?(?:>=|≥|&gt;=|at least)\s*{_VERSION}",
     re.I,
 )
+# "PyTorch before 0.4"
+_BEFORE = re.compile(
+    rf"^\s*[-*+][^\n]{{0,20}}{_TORCH}\W{{0,4}}(?:version\W{{0,2}})?(?:before|prior to|older than|<)\s*{_VERSION}",
+    re.I | re.M,
+)
 # "python 3.10+, torch 2.5+"
 _OR_NEWER = re.compile(
     rf"\bpython\W{{0,3}}3[\d.]{{0,5}}\+?,\s*{_TORCH}\W{{0,3}}{_VERSION}\+(?!cu\d|cpu|rocm|xpu)", re.I
@@ -136,7 +141,10 @@ def _pin(path: str, text: str) -> Pin | None:
         named = [version for version in asked if version[2] not in said]
         if commands or named:
             return _made(path, text, max(commands or named), "==")
-    return _made(path, text, min(tested), ">=", named=True) if tested else None
+    if tested:
+        return _made(path, text, min(tested), ">=", named=True)
+    excluded = _BEFORE.search(text)
+    return None if excluded is None else _made(path, text, _found(excluded), "<")
 
 
 def _is_of_tests(text: str, at: int) -> bool:

@@ -77,6 +77,7 @@ def _loaders(setup: Setup) -> list[_Loader]:
             and not call.args
             and not call.keywords
             or _is_only_tested(module, call)
+            or _is_of_dataset(module, call)
         ):
             continue
         name = (
@@ -125,6 +126,15 @@ def loaders_of_others(setup: Setup) -> list[_Loader]:
         if _TRAIN.search(about) or not _EVAL.search(about):
             found.append(_Loader(module, call, False, library, f"`{last}` of `{library}`"))
     return found
+
+
+def _is_of_dataset(module: Module, call: ast.Call) -> bool:
+    """Is it a loader in a data set, which that reads in `__getitem__`: inside of a worker of the loader that the training has?"""
+    cls = module.file.index.class_of(call)
+    return cls is not None and any(
+        isinstance(each, FUNCTIONS) and each.name == "__getitem__" and "iter(" in text_of(each)
+        for each in cls.body
+    )
 
 
 def _is_only_tested(module: Module, call: ast.Call) -> bool:

@@ -394,6 +394,10 @@ def _chosen(setup: Setup) -> Iterator[Candidate]:
                 yield Candidate(runs, setup.place(module, name), f"`{name.id}`")
 
 
+# `AcceleratedOptimizer.zero_grad` passes `set_to_none=True` by default since this version: `accelerate/optimizer.py` of 0.27.2 and 0.28.0.
+_SETS_NONE = "0.28.0"
+
+
 def zero_grad(setup: Setup) -> Measure:
     key, title = "set_to_none", "Gradients set to None"
     kept: list[Place] = []
@@ -427,6 +431,10 @@ def zero_grad(setup: Setup) -> Measure:
     pin = setup.facts.span("torch")
     if stated and (setup.facts.excludes("torch", "2.0") or (own and len(stated) == len(asked))):
         return Measure(key, title, State.ON, "`set_to_none=True`", tuple(stated)[:4])
+    if setup.framework == "Accelerate" and setup.facts.excludes("accelerate", _SETS_NONE):
+        pin = setup.facts.span("accelerate")
+        detail = f"{pin}: the optimizers of Accelerate before {_SETS_NONE} fill them with zeros"
+        return Measure(key, title, State.OFF, detail, _asked_at(setup))
     if setup.facts.excludes("torch", "2.0"):
         return Measure(
             key,

@@ -26,13 +26,15 @@ _EVAL_NAME = re.compile(
 _LOGGER = re.compile(r"^(?!Dummy)\w+Logger$")
 _OF_LIGHTNING = re.compile(r"^(pytorch_)?lightning\.(\w+\.)*loggers\.")
 _PIPELINE = re.compile(r"^diffusers\.(\w+\.)*\w*Pipeline(\.from_\w+)?$")
+_TRAINER = re.compile(r"Trainer$")
+_EVAL_POSITION = 4  # of `eval_dataset` in transformers' `Trainer`
 _TF_WRITER = re.compile(r"tensorflow\.(\w+\.)*summary\.\w+$")
 _TORCH_WRITER = re.compile(r"(torch|tensorboardX)\b.*\bSummaryWriter$")
 _OF_TENSORBOARD = frozenset({"tensorboard_logger", "tensorboardX", "tensorboard"})
 _MONITORS = {
     "wandb": "Weights & Biases", "tensorboard": "TensorBoard", "tensorboardX": "TensorBoard", "tensorboard_logger": "TensorBoard",
     "mlflow": "MLflow", "neptune": "Neptune", "comet_ml": "Comet", "aim": "Aim", "swanlab": "SwanLab", "clearml": "ClearML",
-    "visdom": "Visdom",
+    "visdom": "Visdom", "sacred": "Sacred",
 }  # fmt: skip
 # Classes of frameworks that are not read: `reporters.TensorboardReporter`, `WandBLogger`, `TensorBoard`.
 _OF_FRAMEWORKS = re.compile(
@@ -70,6 +72,10 @@ def evaluation(setup: Setup) -> Measure:
             never = strategy.known and str(strategy.value).lower() in ("no", "false")
             if never and not setup.calls("evaluate"):
                 return setup.not_applicable(key, title, f"nothing is evaluated: `{name}` is no")
+        if not setup.calls("evaluate") and (trainer := _without_evaluation(setup)) is not None:
+            return Measure(
+                key, title, State.NOT_APPLICABLE, "no trainer is given an `eval_dataset`", (trainer,)
+            )
         if recording := _steps_that_record(setup):
             return Measure(key, title, State.OFF, RECORDS_GRAPH, tuple(recording)[:4])
     if setup.framework in _BY_FRAMEWORK:
@@ -133,6 +139,25 @@ def _is_volatile(setup: Setup, place: Place) -> bool:
     """Can nothing but `volatile=True` turn recording off there?"""
     file = setup.live.read[place.path].file if place.path in setup.live.read else None
     return file is not None and b"volatile" in file.data and _TURNS_OFF.search(file.text) is None
+
+
+def _without_evaluation(setup: Setup) -> Place | None:
+    """The first trainer, where no trainer is given data to evaluate on: `Trainer(model, args, train_dataset=data)`."""
+    made = [
+        (module, call)
+        for module, call in setup.named(_TRAINER)
+        if any(keyword.arg == "train_dataset" for keyword in call.keywords)
+    ]
+    others = [pair for pair in setup.calls("__init__") if text_of(pair[1].func).startswith("super(")]
+    given = any(
+        setup.unpacks(call) or setup.keyword(call, "eval_dataset", _EVAL_POSITION) is not None
+        for _, call in made
+    )
+    return (
+        None
+        if not made or given or any("eval_dataset" in text_of(c) for _, c in others)
+        else setup.place(*made[0])
+    )
 
 
 def _by_helpers(setup: Setup) -> Iterator[tuple[bool, Place]]:
@@ -480,6 +505,8 @@ def monitoring(setup: Setup) -> Measure:
         if made:
             return setup.decide(key, title, made, "")
         return Measure(key, title, State.OFF, "no logger is chosen by default", setup.where())
+    if (tracker := _tracker_of_accelerate(setup)) is not None:
+        return tracker
     uses = _uses_of_monitors(setup)
     names = sorted(
         {name for name, used in uses.items() if any(c.value.truth is not False for c in used) or not used}
@@ -531,6 +558,21 @@ def monitoring(setup: Setup) -> Measure:
             key, title, State.ON, "trackers of Accelerate", (setup.place(*setup.calls("init_trackers")[0]),)
         )
     return Measure(key, title, State.OFF, "no experiment tracker and no profiler", setup.where())
+
+
+def _tracker_of_accelerate(setup: Setup) -> Measure | None:
+    """`Accelerator(log_with=args.report_to)`, where the option has one value; None of others."""
+    if setup.framework != "Accelerate" or not setup.calls("init_trackers"):
+        return None
+    for module, call in setup.calls("Accelerator"):
+        given = setup.keyword(call, "log_with")
+        value = setup.value(module, given) if given is not None else None
+        name = _MONITORS.get(str(value.value)) if value is not None and value.known else None
+        if name is not None and value is not None:
+            note = f" ({value.note})" if value.note else ""
+            places = (setup.place(module, call), *_place(value.place))
+            return Measure("monitoring", "Monitoring and profiling", State.ON, f"{name}{note}", places)
+    return None
 
 
 def _places_of_imported(setup: Setup, names: list[str]) -> list[Place]:
