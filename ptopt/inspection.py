@@ -116,15 +116,17 @@ def named_rules(config: Config, selected: Iterable[Rule]) -> frozenset[str]:
 class _Around:
     """The repository as the review of each file sees it: what one file asks does not depend on what another one asked."""
 
-    def __init__(self, around: Mapping[str, bytes], neighbours: Neighbours | None) -> None:
-        self._around, self._neighbours = around, neighbours
+    def __init__(self, around: Mapping[str, bytes], neighbours: Neighbours | None, *, in_full: bool) -> None:
+        self._around, self._neighbours, self._in_full = around, neighbours, in_full
         self.shared = Parsed(MOST_PARSED_OF_A_CHANGE if neighbours is None else None)
 
     def of(self, file: ChangedFile) -> Repository:
         near = self._neighbours
         if near is None:
-            return Repository(self._around, self.shared)
-        return Repository(lambda: {**near(file.path), file.path: file.head or b""}, self.shared)
+            return Repository(self._around, self.shared, in_full=self._in_full)
+        return Repository(
+            lambda: {**near(file.path), file.path: file.head or b""}, self.shared, in_full=self._in_full
+        )
 
 
 class _Inspector:
@@ -132,13 +134,13 @@ class _Inspector:
 
     def __init__(self, inspection: Inspection, unasked: Callable[[str, bytes], FileResult]) -> None:
         config, calibration = inspection.config, inspection.calibration
-        self._around = _Around(inspection.around, inspection.neighbours)
+        self._least = least_looked_for(config, calibration is not None)
+        self._around = _Around(inspection.around, inspection.neighbours, in_full=not self._least)
         self._baseline = inspection.baseline
         self._config = config
         self._facts = inspection.facts
         self._limit_to_change = inspection.limit_to_change
         self._calibration = calibration
-        self._least = least_looked_for(config, calibration is not None)
         selected = selected_rules(config)
         self._named = named_rules(config, selected)
         self._prefilter = Prefilter(selected, self._least, self._named)

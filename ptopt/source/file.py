@@ -172,7 +172,9 @@ class SourceFile:
 
     @cached_property
     def values(self) -> Values:
-        return Values(self.index, self.imports, self.calls, self.bindings, self.host)
+        return Values(
+            self.index, self.imports, self.calls, self.bindings, self.host, in_full=self.repository.in_full
+        )
 
     @cached_property
     def host(self) -> HostNames:

@@ -92,11 +92,17 @@ class Repository:
     """The files around a file under review, as values: path -> content. Few of them are parsed.
 
     They are asked for when there is a question. `parsed` are trees that it shares with the repositories of other files.
+    `in_full`: no question is spared, since those that are asked first decide which files are parsed, and so what a model is shown.
     """
 
     def __init__(
-        self, files: Mapping[str, bytes] | Callable[[], Mapping[str, bytes]], parsed: Parsed | None = None
+        self,
+        files: Mapping[str, bytes] | Callable[[], Mapping[str, bytes]],
+        parsed: Parsed | None = None,
+        *,
+        in_full: bool = False,
     ) -> None:
+        self.in_full = in_full
         self._given = files
         self._parsed = Parsed() if parsed is None else parsed
         self._asked: set[str] = set()

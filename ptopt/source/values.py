@@ -35,8 +35,11 @@ class Values(ValuesOfNames):
         calls: CallGraph,
         bindings: Bindings,
         host: HostNames | Anywhere | None = None,
+        *,
+        in_full: bool = False,
     ) -> None:
         super().__init__(index, imports, calls, bindings)
+        self._in_full = in_full  # as of `Repository`
         self._host = host or HostNames(index, imports, calls, bindings)
         self._known: dict[ast.expr, Value] = {}
         self._entries: dict[tuple[FunctionNode | None, str], dict[str, list[ast.expr]]] = {}
@@ -78,9 +81,8 @@ class Values(ValuesOfNames):
 
     def is_a(self, expr: ast.expr, *kinds: str) -> bool:
         """Is it of one of these kinds? Where names lie, which takes callers in other files to find out, is asked last."""
-        known = self._known.get(expr)
-        if known is not None:
-            return known.kind in kinds
+        if self._in_full or expr in self._known:
+            return self.of(expr).kind in kinds
         return self._unplaced.of(expr).kind in kinds and self.of(expr).kind in kinds
 
     def is_tensor(self, expr: ast.expr) -> bool:
