@@ -226,7 +226,7 @@ class ProjectFacts:
         ]
         exact = [pin for pin in pins if pin.exact]
         ranges = [pin for pin in pins if not (pin.exact or pin.named)]
-        if exact and any(_excludes_all(pin, exact) for pin in ranges):
+        if exact and ranges and all(_excludes_all(pin, exact) for pin in ranges):
             return [pin for pin in pins if not pin.exact]  # an image of another time than the requirements
         return exact or pins
 

@@ -438,3 +438,13 @@ def test_a_module_of_lightning_that_nothing_fits_is_no_training(
     for entry in entries:
         row = next(measure for measure in entry.measures if measure.key == "distributed")
         assert (row.state, "DDPStrategy()" in row.detail) == (State.ON, True)
+
+
+def test_a_package_of_the_repository_without_an_init_file_is_its_own(audited: Auditor) -> None:
+    trained = "import torch\n\ndef train(data):\n    net = torch.nn.Linear(4, 4)\n    optimizer = torch.optim.Adam(net.parameters())\n    for x in data:\n        optimizer.zero_grad()\n        net(x).sum().backward()\n        optimizer.step()\n"
+    files = {
+        "basicsr/train.py": f"from basicsr.data.sets import pairs\n{trained}\nif __name__ == '__main__':\n    train(pairs())\n",
+        "basicsr/data/sets.py": "def pairs():\n    return [1]\n",
+    }
+    (entry,) = audited(files).entries
+    assert entry.framework == "PyTorch"

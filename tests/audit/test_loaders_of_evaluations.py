@@ -245,3 +245,35 @@ def test_what_no_configuration_gives_a_function_is_its_default(
 ) -> None:
     row = rows_of(audited({"train.py": LOADED, "configs/base.yaml": configuration}))["workers"]
     assert detail in row.detail and row.state is State.ON
+
+
+NESTED = """
+    import torch
+    from torch.utils.data import DataLoader
+
+    class Episodes:
+        def __init__(self, classes):
+            self.parts = [DataLoader(each, num_workers=0) for each in classes]
+
+        def __getitem__(self, i):
+            return {read}
+
+    def main(classes):
+        model = torch.nn.Linear(64, 64)
+        optimizer = torch.optim.AdamW(model.parameters())
+        for x in DataLoader(Episodes(classes), num_workers=12):
+            optimizer.zero_grad()
+            model(x).sum().backward()
+            optimizer.step()
+
+    main([1])
+"""
+
+
+@pytest.mark.parametrize(
+    ("read", "state"), [("next(iter(self.parts[i]))", State.ON), ("self.parts[i]", State.OFF)]
+)
+def test_a_loader_that_a_data_set_reads_is_none_of_the_training(
+    audited: Auditor, read: str, state: State
+) -> None:
+    assert rows_of(audited({"train.py": NESTED.format(read=read)}))["workers"].state is state

@@ -261,3 +261,19 @@ def test_what_a_function_returns_before_by_default_does_not_run(
 ) -> None:
     measures = audited({"train.py": LEFT.format(guard=guard)}).entries[0].measures
     assert next(measure for measure in measures if measure.key == "evaluation").state is state
+
+
+@pytest.mark.parametrize(
+    ("given", "state"),
+    [
+        ("train_dataset=texts", State.NOT_APPLICABLE),
+        ("train_dataset=texts, eval_dataset=texts", State.ON),
+        ("train_dataset=texts, **more", State.ON),
+    ],
+)
+def test_a_trainer_without_evaluation_data(audited: Auditor, given: str, state: State) -> None:
+    code = STEPS.format(step="").replace(
+        "Pairs(model, arguments, train_dataset=texts", f"Trainer(model, arguments, {given}"
+    )
+    measures = audited({"train.py": code}).entries[0].measures
+    assert next(measure for measure in measures if measure.key == "evaluation").state is state

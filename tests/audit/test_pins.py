@@ -615,3 +615,18 @@ def test_tf32_takes_cuda_11(audited: Auditor, path: str, text: str, state: State
     row = rows(audited, {"train.py": TRAIN, path: text})["tf32"]
     assert row.state is state
     assert ("it takes CUDA 11; the project needs" in row.detail) is (state is NOT_APPLICABLE)
+
+
+@pytest.mark.parametrize(
+    ("files", "detail", "state"),
+    [
+        ({"README.md": "# Net\n- [Pytorch](http://pytorch.org/) before 0.4"}, "torch<0.4 (README.md:2)", NOT_APPLICABLE),
+        ({"Dockerfile": "FROM pytorch/pytorch:1.7.1-cuda11.0\n", "requirements.txt": "torch>=1.9"}, "nothing is compiled", OFF),
+        ({"Dockerfile": "FROM pytorch/pytorch:1.7.1-cuda11.0\n", "requirements.txt": "torch>=1.6"}, "torch==1.7.1", NOT_APPLICABLE),
+    ],
+)  # fmt: skip
+def test_bounds_in_prose_and_pins_that_requirements_exclude(
+    audited: Auditor, files: dict[str, str], detail: str, state: State
+) -> None:
+    row = rows(audited, {"train.py": TRAIN, **files})["compile"]
+    assert (row.state, detail in row.detail) == (state, True)

@@ -104,3 +104,21 @@ def test_the_option_that_asks_for_one_micro_batch_is_named(audited: Auditor) -> 
 def test_a_tracker_stands_where_it_is_started_or_called(audited: Auditor) -> None:
     found = row(audit(audited), "monitoring")
     assert [place.line for place in found.evidence] == [line_of("init_trackers"), line_of("wandb.Image")]
+
+
+@pytest.mark.parametrize(("version", "state"), [("0.21.0", State.OFF), ("0.28.0", State.ON), ("", State.ON)])
+def test_accelerate_filled_gradients_with_zeros(audited: Auditor, version: str, state: State) -> None:
+    pinned = f"accelerate=={version}\n" if version else ""
+    found = row(audit(audited, **{"requirements.txt": f"torch==2.1.0\n{pinned}"}), "set_to_none")
+    assert (found.state, "accelerate==0.21.0" in found.detail) == (state, state is State.OFF)
+
+
+def test_the_tracker_is_the_one_that_an_option_names(audited: Auditor) -> None:
+    asks = 'parser.add_argument("--report-to", default="tensorboard")\n        args = parser'
+    code = (
+        TRAIN.replace("GIVEN", "log_with=args.report_to")
+        .replace("PREPARE", ALL)
+        .replace("args = parser", asks)
+    )
+    found = row(audited({"train.py": code}), "monitoring")
+    assert found.detail == "TensorBoard (default of `--report-to`)"

@@ -568,10 +568,11 @@ def _tracker_of_accelerate(setup: Setup) -> Measure | None:
         given = setup.keyword(call, "log_with")
         value = setup.value(module, given) if given is not None else None
         name = _MONITORS.get(str(value.value)) if value is not None and value.known else None
-        if name is not None and value is not None:
-            note = f" ({value.note})" if value.note else ""
+        if name is not None and value is not None and value.note:
             places = (setup.place(module, call), *_place(value.place))
-            return Measure("monitoring", "Monitoring and profiling", State.ON, f"{name}{note}", places)
+            return Measure(
+                "monitoring", "Monitoring and profiling", State.ON, f"{name} ({value.note})", places
+            )
     return None
 
 
