@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from ptopt.audit.critical import is_finding_critical
-from ptopt.audit.measures.running import RECORDS_GRAPH
+from ptopt.audit.measures.evaluation import RECORDS_GRAPH
 from ptopt.audit.values import EntryPoint, Gap, Level, Lines, Measure, Place, State, Weighed
 from ptopt.findings import Finding, Severity
 from ptopt.pathkind import PYTHON

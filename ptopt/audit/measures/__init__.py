@@ -9,12 +9,13 @@ from ptopt.audit.measures import (
     attention,
     copies,
     distributed,
+    evaluation,
     loader,
     memory,
+    monitoring,
     optimizer,
     padding,
     precision,
-    running,
     saving,
 )
 from ptopt.audit.setup import Setup
@@ -40,9 +41,9 @@ ALL: tuple[tuple[str, str, Callable[[Setup], Measure]], ...] = (
     ("distributed", "Distributed training", distributed.strategy),
     ("channels_last", "channels_last", memory.channels_last),
     ("cudnn_benchmark", "cuDNN autotuning", memory.cudnn_benchmark),
-    ("evaluation", "Evaluation without a graph", running.evaluation),
+    ("evaluation", "Evaluation without a graph", evaluation.evaluation),
     ("saving", "Checkpoints", saving.saving),
-    ("monitoring", "Monitoring and profiling", running.monitoring),
+    ("monitoring", "Monitoring and profiling", monitoring.monitoring),
 )
 
 
