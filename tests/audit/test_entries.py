@@ -448,3 +448,13 @@ def test_a_package_of_the_repository_without_an_init_file_is_its_own(audited: Au
     }
     (entry,) = audited(files).entries
     assert entry.framework == "PyTorch"
+
+
+@pytest.mark.parametrize(
+    ("given", "state"),
+    [("gpus=1", State.OFF), ("devices=1", State.OFF), ("devices=1, num_nodes=2", State.ON), ("devices=2", State.ON), ("", State.ON)],
+)  # fmt: skip
+def test_a_trainer_of_one_device_is_not_distributed(audited: Auditor, given: str, state: State) -> None:
+    code = f"{MANUAL}\nif __name__ == '__main__':\n    pl.Trainer({given}).fit(Coder(), data())\n"
+    (entry,) = audited({"coder.py": code}).entries
+    assert next(measure for measure in entry.measures if measure.key == "distributed").state is state

@@ -62,6 +62,12 @@ def test_each_call_of_an_attention_layer_counts(
     assert found.state is state and said in found.detail
 
 
+def test_the_layer_is_not_fused_before_torch_2(audited: Auditor) -> None:
+    net = ATTENDS.format(own=", need_weights=False", cross=", need_weights=False")
+    found = row(audited({"train.py": TRAIN, "net.py": net, "requirements.txt": "torch==1.10.2"}), "attention")
+    assert found.state is State.OFF and "torch has SDPA since 2.0" in found.detail
+
+
 def test_attention_in_part_is_advised_for_the_calls_that_lack_it(audited: Auditor) -> None:
     audit = audited({"train.py": TRAIN, "net.py": ATTENDS.format(own="", cross=", need_weights=False")})
     found = gap(audit, "attention")

@@ -345,6 +345,8 @@ def _by_layer(setup: Setup) -> Measure | None:
     places = tuple(setup.place(module, call) for module, call in calls)[:4]
     gives_up = [_gives_up_weights(setup, call) for _, call in calls]
     key, title = "attention", "Attention"
+    if why := setup.lacking("scaled_dot_product_attention", "SDPA"):
+        return Measure(key, title, State.OFF, f"`nn.MultiheadAttention` by separate products: {why}", places)
     if all(gives_up):
         return Measure(key, title, State.ON, "`nn.MultiheadAttention` without its weights: SDPA", places)
     if all(free is False for free in gives_up):

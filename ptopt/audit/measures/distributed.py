@@ -61,6 +61,8 @@ def strategy(setup: Setup) -> Measure:
         if value.known and value.value == "auto" and older.known and older.value in ("ddp", "dp", "ddp2"):
             value = older
         places = () if value.place is None else (value.place,)
+        if (single := _one_device(setup)) is not None:
+            return Measure(key, title, State.OFF, *single)
         if not value.known and not value.choices:
             state = State.ON if _MADE_STRATEGY.match(value.note) else State.UNKNOWN
             detail = f"{value.note} where it has several devices" if state is State.ON else value.note
@@ -119,6 +121,23 @@ def strategy(setup: Setup) -> Measure:
         if alone := _started_alone(setup):
             return Measure(key, title, State.OFF, _of_commands(alone), alone)
     return setup.decide(key, title, found, "one process on one device", blind=setup.blind)
+
+
+def _one_device(setup: Setup) -> tuple[str, tuple[Place, ...]] | None:
+    """`Trainer(gpus=1)`: one device, whatever the machine has; None of others."""
+    for name in ("devices", "gpus"):
+        value = lightning_argument(setup, name, None)
+        nodes = lightning_argument(setup, "num_nodes", 1)
+        if (
+            value.known
+            and value.value in (1, "1")
+            and value.value is not True
+            and nodes.known
+            and nodes.value == 1
+        ):
+            note = f" ({value.note})" if value.note else ""
+            return f"one device, `{name}` is 1{note}", () if value.place is None else (value.place,)
+    return None
 
 
 def _stated(setup: Setup, place: Place) -> Value | None:
