@@ -61,6 +61,8 @@ class Index:
             node = stack.pop()
             cls = node.__class__
             nodes[cls].append(node)
+            if cls is ast.Name or cls is ast.Constant:  # half of all nodes, and hold no others
+                continue
             inner: list[ast.AST] = []
             held = node.__dict__
             for field in fields[cls]:
@@ -73,7 +75,7 @@ class Index:
                         ):  # the key of `**rest` in a dictionary, a parameter without default
                             parent[element] = node
                             inner.append(element)
-                elif kind is ast.Name:  # these two are half of all nodes, and hold no others
+                elif kind is ast.Name:
                     parent[child] = node
                     names.append(child)
                 elif kind is ast.Constant:

@@ -12,6 +12,7 @@ from ptopt.rules.code import quote
 from ptopt.rules.ops._networks import RUNS, Work
 from ptopt.rules.ops._unread import all_are_read, assignments
 from ptopt.rules.ops._wasted import (
+    is_named_for_effect,
     is_only_work,
     removable,
     runs_for_effect,
@@ -201,7 +202,7 @@ class ResultNeverRead(Rule):
         if not isinstance(node, FUNCTIONS):
             return
         statements = [s for s in file.once(assignments).get(node, ()) if isinstance(s.value, _MAY_WORK)]
-        if not statements:
+        if not statements or is_named_for_effect(node, file):
             return
         # The cheap checks first: what a statement runs may take other files to find out.
         contrary = [

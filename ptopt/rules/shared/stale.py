@@ -28,7 +28,7 @@ def stale_names(before: SourceFile, after: SourceFile) -> list[tuple[str, str]]:
     """
     return sorted(
         (owner, name)
-        for owner, name in _unread(after) - _unread(before)
+        for owner, name in after.once(_unread) - before.once(_unread)
         if name not in before.parsed.hidden and (owner or not before.is_notebook)
     )
 
