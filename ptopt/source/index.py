@@ -104,7 +104,8 @@ class Index:
     @cached_property
     def stored_names(self) -> list[ast.Name]:
         """The names that are given a value or deleted, in source order."""
-        return [name for name in self.of_type(ast.Name) if name.ctx.__class__ is not ast.Load]
+        load = ast.Load
+        return [name for name in self.of_type(ast.Name) if name.ctx.__class__ is not load]
 
     @cached_property
     def _attributes(self) -> dict[str, list[ast.Attribute]]:
@@ -168,8 +169,8 @@ class Index:
         """Each node with the function in whose body it runs: `function_of`, for many."""
         lines: dict[int, Any] = self._functions_by_line
         for node in nodes:
-            line = getattr(node, "lineno", 0)
-            yield (lines[line] if line in lines else self.function_of(node)), node
+            known = lines.get(getattr(node, "lineno", 0), node)
+            yield (self.function_of(node) if known is node else known), node
 
     @cached_property
     def _functions_by_line(self) -> dict[int, ast.AST | None]:
