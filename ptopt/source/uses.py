@@ -105,7 +105,8 @@ class Uses:
         found = self._names.get(name, [])
         if name not in self._sorted:
             self._sorted.add(name)
-            found.sort(key=_by_place)
+            if len(found) > 1:
+                found.sort(key=_by_place)
         return found
 
     @property
