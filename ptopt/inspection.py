@@ -239,7 +239,7 @@ class _Inspector:
         change: ChangedFile | None,
     ) -> list[Hit]:
         """What rules that were not run see in a file with comments that may silence them: such a comment is in use."""
-        if not self._least or not _mentions_ptopt(source.data):
+        if not self._least or not source.once(_may_be_silenced):
             return []
         text = self._around.shared.text(source.path, source.data)
         others = [r for r in self._every(text) if r not in wanted and self._enabled(r, source.path)]
@@ -265,7 +265,7 @@ class _Inspector:
             wanted = that_may_be_sure(wanted, source, failed, self._named)
         hits = run(source, wanted, failed, change)
         # Comments of other tools matter only where there is something to silence.
-        comments = hits or self._calibration is not None or _mentions_ptopt(source.data)
+        comments = hits or self._calibration is not None or source.once(_may_be_silenced)
         suppressions = find_suppressions(source.text) if comments else Suppressions()
         fixes = Fixes(source, hits, suppressions)
         unlikely: list[Unlikely] = []
@@ -342,6 +342,10 @@ def _cells(data: bytes | None) -> Mapping[int, tuple[int, int]]:
     from ptopt.source.notebook import cell_lines
 
     return cell_lines(data or b"")
+
+
+def _may_be_silenced(source: SourceFile) -> bool:
+    return _mentions_ptopt(source.data)
 
 
 def _mentions_ptopt(data: bytes) -> bool:

@@ -16,6 +16,7 @@ from itertools import pairwise
 
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
 _MOST_TOKENS = 20_000  # of one statement
+_BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")  # the fields of a statement that hold others
 
 
 @dataclass(slots=True)
@@ -86,12 +87,12 @@ def brackets(text: str, first: int, last: int) -> list[Bracket]:
     return done
 
 
-def laid_out(text: str, changed: Iterable[tuple[int, int]], limit: int) -> str:
+def laid_out(text: str, tree: ast.Module, changed: Iterable[tuple[int, int]], limit: int) -> str:
     """The text with the brackets around its changed regions as the formatters have them, where they were so before.
 
-    Raises SyntaxError, ValueError and RecursionError where the text is no Python.
+    `tree` is that of the text.
     """
-    statements = sorted(set(_statement_lines(ast.parse(text))))
+    statements = sorted(set(_statement_lines(tree)))
     for start, end in sorted(changed, reverse=True):
         line = text.count("\n", 0, start) + 1
         number = bisect_right(statements, line)
@@ -109,9 +110,14 @@ def laid_out(text: str, changed: Iterable[tuple[int, int]], limit: int) -> str:
 
 
 def _statement_lines(tree: ast.AST) -> Iterator[int]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.stmt):
-            yield min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", ()))])
+    blocks = [tree]
+    while blocks:
+        block = blocks.pop()
+        for name in _BLOCKS:
+            for node in getattr(block, name, ()):
+                if isinstance(node, ast.stmt):
+                    yield min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", ()))])
+                blocks.append(node)
 
 
 def _offset(text: str, line: int) -> int:

@@ -214,7 +214,7 @@ class Fixes:
         found = holds(self._source, fix, {rule: self._counts[rule] for rule in solved}, solved, loops)
         if found is None:
             return None
-        fix = wrapped(self._source, found)
+        fix = wrapped(self._source, *found)
         return _in_notebook(fix, self._source, joint) if self._source.is_notebook else fix
 
     def joined(self, group: Sequence[Proposal], change: ChangedFile | None) -> Fix | None:

@@ -58,7 +58,8 @@ def verified(file: SourceFile, rule: Rule, problem: Problem, before: int) -> Fix
     """The problem's fix when it holds, else None. `before` is how many problems the rule sees in the file."""
     if problem.fix is None:
         return None
-    return holds(file, problem.fix, {rule: before}, {rule: 1}, waiting_loops([problem], file))
+    held = holds(file, problem.fix, {rule: before}, {rule: 1}, waiting_loops([problem], file))
+    return None if held is None else held[0]
 
 
 def waiting_loops(problems: Iterable[Problem], file: SourceFile) -> frozenset[Loop]:
@@ -109,8 +110,8 @@ def holds(
     before: Mapping[Rule, int],
     solved: Mapping[Rule, int],
     loops: Collection[Loop] = (),
-) -> Fix | None:
-    """The fix when it holds, with the removal of what it leaves stale, else None.
+) -> tuple[Fix, SourceFile] | None:
+    """The fix when it holds, with the removal of what it leaves stale, and the file after it; else None.
 
     `before` is how many problems each rule sees, and `loops` are those in which a wait must have gone. It holds when the
     edited text parses, each rule sees at least as many problems less as `solved` says and would not edit the new code
@@ -129,7 +130,7 @@ def _holding(
     before: Mapping[Rule, int],
     solved: Mapping[Rule, int],
     loops: Collection[Loop],
-) -> Fix | None:
+) -> tuple[Fix, SourceFile] | None:
     after = _edited(file, fix)
     for _ in range(_MOST_CHAINED):  # what is removed may have been the last to read another name
         stale = stale_names(file, after)
@@ -150,7 +151,7 @@ def _holding(
         return None
     if _edited_again(fix, [hit.problem for hit in left]):
         return None
-    return None if any(_waits_as_before(loop, file, after) for loop in loops) else fix
+    return None if any(_waits_as_before(loop, file, after) for loop in loops) else (fix, after)
 
 
 def _waits_as_before(loop: Loop, file: SourceFile, after: SourceFile) -> bool:

@@ -21,16 +21,18 @@ _DEEPEST = 3  # brackets within brackets that are broken
 _LONGEST = 2_000  # characters of a line; what is longer was not written by hand
 
 
-def wrapped(file: SourceFile, fix: Fix) -> Fix:
+def wrapped(file: SourceFile, fix: Fix, after: SourceFile | None = None) -> Fix:
     """The fix with its brackets and its long lines as formatters have them; the fix itself where that is not needed, or would
-    change what the code does.
+    change what the code does. `after` is the file with the fix, where it was made already.
     """
     limit = _limit(file)
     text = file.text
     try:
         plain = apply_edits(text, fix.edits)
-        new = _within(laid_out(plain, _changed(text, fix.edits), limit), set(text.split("\n")), limit)
-        if new == plain or _dump(new) != _dump(plain):
+        tree = after.tree if after is not None and after.text == plain else ast.parse(plain)
+        spread = laid_out(plain, tree, _changed(text, fix.edits), limit)
+        new = _within(spread, set(text.split("\n")), limit)
+        if new == plain or ast.dump(ast.parse(new)) != ast.dump(tree):
             return fix
     except (EditError, SyntaxError, ValueError, RecursionError):
         return fix
@@ -68,10 +70,6 @@ def _limit(file: SourceFile) -> int:
 
 def _longest_line(file: SourceFile) -> int:
     return max(_AT_LEAST, max(map(len, file.text.split("\n"))))
-
-
-def _dump(text: str) -> str:
-    return ast.dump(ast.parse(text))
 
 
 def _within(text: str, before: Collection[str], limit: int) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import heapq
 import re
-from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable
 from functools import cached_property
+from itertools import islice
 from pathlib import PurePosixPath
 
 from ptopt.pathkind import PYTHON, path_kind
@@ -20,11 +21,12 @@ _ENTRY = re.compile(
     r"predict|sample|demo|solver|learner|loop|pipeline|model|models|utils?)(_|$)"
 )
 _NEARER = 1.5  # steps from folder to folder that an entry point counts as nearer
+Below = dict[tuple[str, int], list[tuple[float, str]]]
 
 
 def files_around(paths: Iterable[str], changed: Collection[str], most: int = MOST_FILES) -> list[str]:
     """At most `most` Python files that are near the changed ones or look like entry points, the likeliest first."""
-    return _near(_by_folder(paths), changed, most)
+    return _near(_below(paths), changed, most)
 
 
 class Neighbours:
@@ -40,15 +42,15 @@ class Neighbours:
         self._contents: OrderedDict[str, bytes | None] = OrderedDict()
 
     @cached_property
-    def _folders(self) -> Mapping[str, list[tuple[float, str]]]:
-        return _by_folder(self._listed())
+    def _below(self) -> Below:
+        return _below(self._listed())
 
     def __call__(self, path: str) -> dict[str, bytes]:
         """The files around the one at `path`, by path. Files of one folder share their neighbours, those of near ones many."""
         folder = path.rpartition("/")[0]
         if folder != self._folder:
             self._folder = folder
-            self._nearest = _near(self._folders, {f"{folder}/".lstrip("/") + "\0.py"}, MOST_FILES + 1)
+            self._nearest = _near(self._below, {f"{folder}/".lstrip("/") + "\0.py"}, MOST_FILES + 1)
         found: dict[str, bytes] = {}
         for other in [other for other in self._nearest if other != path][:MOST_FILES]:
             data = self._content(other)
@@ -67,46 +69,56 @@ class Neighbours:
         return data
 
 
-def _by_folder(paths: Iterable[str]) -> dict[str, list[tuple[float, str]]]:
-    """Folder -> how much nearer each of its files counts, and its path. Tests, examples and the like call nothing of interest."""
-    found: dict[str, list[tuple[float, str]]] = {}
+def _below(paths: Iterable[str]) -> Below:
+    """(Folder, steps down from it) -> how much nearer each of the files there counts, and its path, the likeliest first.
+
+    Tests, examples and the like call nothing of interest.
+    """
+    found: Below = {}
     for path in paths:
         if path.endswith(".py") and path_kind(path) is None:
             folder, _, name = path.rpartition("/")
             entry = bool(_ENTRY.search(PurePosixPath(name).stem.lower()))
-            found.setdefault(folder, []).append((-_NEARER if entry else 0.0, path))
+            for place in _depths(folder).items():
+                found.setdefault(place, []).append((-_NEARER if entry else 0.0, path))
+    for files in found.values():
+        files.sort()
     return found
 
 
 def _depths(start: str) -> dict[str, int]:
     """The folder and those around it, up to the root, with the steps from it to each."""
     parts = start.split("/") if start else []
-    return {"/".join(parts[:depth]): len(parts) - depth for depth in range(len(parts) + 1)}
+    return {"/".join(parts[:depth]): len(parts) - depth for depth in range(len(parts), -1, -1)}
 
 
-def _steps(folder: str, depths: Mapping[str, int]) -> int:
-    """Steps from a folder up to the first that `depths` knows, and down from there: `folder_steps` of one start."""
-    up = 0
-    while folder not in depths:
-        folder = folder.rpartition("/")[0]
-        up += 1
-    return up + depths[folder]
-
-
-def _near(folders: Mapping[str, list[tuple[float, str]]], changed: Collection[str], most: int) -> list[str]:
-    starts = [_depths(folder) for folder in {p.rpartition("/")[0] for p in changed if p.endswith(PYTHON)}]
-    by_steps: defaultdict[int, list[str]] = defaultdict(list)
-    for folder in folders:
-        by_steps[min([_steps(folder, depths) for depths in starts], default=99)].append(folder)
+def _nearest(below: Below, start: str, besides: Collection[str], most: int) -> list[tuple[float, str]]:
+    """Of the files that are the nearest to the folder, the steps to each and its path, in order."""
     ranked: list[tuple[float, str]] = []
-    for steps in sorted(by_steps):
-        if len(ranked) >= most and steps - _NEARER > ranked[most - 1][0]:
-            break  # what is farther away comes behind all of these
-        ranked += [
-            (steps + nearer, path)
-            for folder in by_steps[steps]
-            for nearer, path in folders[folder]
-            if path not in changed
-        ]
-        ranked = heapq.nsmallest(most, ranked)
+    deepest = max((down for _, down in below), default=0)
+    seen = None  # the files below this folder are nearer through it
+    for folder, up in _depths(start).items():
+        for down in range(deepest + 1):
+            steps = up + down
+            if len(ranked) >= most and steps - _NEARER > ranked[-1][0]:
+                break  # what is farther away comes behind all of these
+            others = (
+                (steps + nearer, path)
+                for nearer, path in below.get((folder, down), ())
+                if path not in besides and (seen is None or not path.startswith(seen))
+            )
+            ranked = heapq.nsmallest(most, [*ranked, *islice(others, most)])
+        seen = f"{folder}/"
+    return ranked
+
+
+def _near(below: Below, changed: Collection[str], most: int) -> list[str]:
+    starts = {path.rpartition("/")[0] for path in changed if path.endswith(PYTHON)}
+    found: dict[str, float] = {}
+    for start in starts:
+        for steps, path in _nearest(below, start, changed, most):
+            found[path] = min(steps, found.get(path, steps))
+    if not starts:  # all are as far away
+        found = {path: nearer for (folder, _), files in below.items() if not folder for nearer, path in files}
+    ranked = heapq.nsmallest(most, ((steps, path) for path, steps in found.items() if path not in changed))
     return [path for _, path in ranked]

@@ -70,8 +70,9 @@ class Prefilter:
     def __call__(self, content: bytes | Searchable) -> list[Rule]:
         text = content if isinstance(content, Searchable) else Searchable(content)
         data = text.data
-        # In the text itself: most files hold none, and need no vocabulary.
-        present = frozenset(library for library, word in self._libraries if word in data)
+        # Most files hold no library, and need no vocabulary: they are looked through themselves.
+        holds = text.holds if b"torch" in data else data.__contains__
+        present = frozenset(library for library, word in self._libraries if holds(word))
         candidates = self._of.get(present)
         if candidates is None:
             candidates = self._of[present] = [

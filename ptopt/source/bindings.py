@@ -111,6 +111,8 @@ class Bindings:
             for arg in [*args.posonlyargs, *args.args, *args.kwonlyargs]:
                 table[arg.arg] = [Binding(arg.lineno, arg.col_offset, "parameter", arg.annotation, arg)]
         for node, target, kind, value in self._targets():
+            if isinstance(target, ast.Attribute):
+                continue  # as many: it binds no name
             table = tables.setdefault(index.function_of(node), {})
             for name, binding in _bound(target, kind, value, node):
                 table.setdefault(name, []).append(binding)

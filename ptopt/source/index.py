@@ -61,6 +61,8 @@ class Index:
             node = stack.pop()
             cls = node.__class__
             nodes[cls].append(node)
+            if cls is ast.Name or cls is ast.Constant:  # half of all nodes, and hold no others
+                continue
             inner: list[ast.AST] = []
             held = node.__dict__
             for field in fields[cls]:
@@ -73,7 +75,7 @@ class Index:
                         ):  # the key of `**rest` in a dictionary, a parameter without default
                             parent[element] = node
                             inner.append(element)
-                elif kind is ast.Name:  # these two are half of all nodes, and hold no others
+                elif kind is ast.Name:
                     parent[child] = node
                     names.append(child)
                 elif kind is ast.Constant:
@@ -102,7 +104,8 @@ class Index:
     @cached_property
     def stored_names(self) -> list[ast.Name]:
         """The names that are given a value or deleted, in source order."""
-        return [name for name in self.of_type(ast.Name) if name.ctx.__class__ is not ast.Load]
+        load = ast.Load
+        return [name for name in self.of_type(ast.Name) if name.ctx.__class__ is not load]
 
     @cached_property
     def _attributes(self) -> dict[str, list[ast.Attribute]]:
@@ -166,8 +169,8 @@ class Index:
         """Each node with the function in whose body it runs: `function_of`, for many."""
         lines: dict[int, Any] = self._functions_by_line
         for node in nodes:
-            line = getattr(node, "lineno", 0)
-            yield (lines[line] if line in lines else self.function_of(node)), node
+            known = lines.get(getattr(node, "lineno", 0), node)
+            yield (self.function_of(node) if known is node else known), node
 
     @cached_property
     def _functions_by_line(self) -> dict[int, ast.AST | None]:

@@ -105,7 +105,8 @@ class Uses:
         found = self._names.get(name, [])
         if name not in self._sorted:
             self._sorted.add(name)
-            found.sort(key=_by_place)
+            if len(found) > 1:
+                found.sort(key=_by_place)
         return found
 
     @property
@@ -131,7 +132,11 @@ class Uses:
     def _names(self) -> dict[str, list[ast.Name]]:
         table: dict[str, list[ast.Name]] = {}
         for node in self._index.of_type(ast.Name):
-            table.setdefault(node.id, []).append(node)
+            name = node.id
+            if name in table:
+                table[name].append(node)
+            else:
+                table[name] = [node]
         return table
 
     def _ways(self, expr: ast.AST, names: int) -> set[str]:

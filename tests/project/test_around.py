@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ptopt.pathkind import folder_steps
-from ptopt.project.around import MOST_BYTES, MOST_FILES, Neighbours, _depths, _steps, files_around
+from ptopt.project.around import MOST_BYTES, MOST_FILES, Neighbours, files_around
 
 
 def test_neighbours_and_entry_points_come_first() -> None:
@@ -87,6 +87,16 @@ def test_what_was_read_is_not_kept_for_ever() -> None:
 _FOLDER = st.lists(st.sampled_from(["a", "b", "ab"]), max_size=4).map("/".join)
 
 
-@given(_FOLDER, _FOLDER)
-def test_steps_from_a_folder_are_those_between_two(start: str, folder: str) -> None:
-    assert _steps(folder, _depths(start)) == folder_steps(folder, start)
+@given(st.lists(_FOLDER, max_size=12, unique=True), st.lists(_FOLDER, max_size=3), st.integers(1, 30))
+def test_the_nearest_are_those_of_a_look_at_every_file(
+    folders: list[str], changed: list[str], most: int
+) -> None:
+    names = {"net.py": 0.0, "train.py": -1.5}
+    paths = {f"{folder}/{name}".lstrip("/"): near for folder in folders for name, near in names.items()}
+    edited = {f"{folder}/net.py".lstrip("/") for folder in changed}
+    ranked = sorted(
+        (min([folder_steps(*(p.rpartition("/")[0] for p in (path, one))) for one in edited], default=0) + near, path)
+        for path, near in paths.items()
+        if path not in edited
+    )  # fmt: skip
+    assert files_around(paths, edited, most) == [path for _, path in ranked[:most]]

@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import lru_cache
 
 from ptopt.rules.base import SourceFile
 from ptopt.rules.ops._networks import KEEPS, LIGHT, PREPARES, Work, maker, own_work
@@ -234,9 +235,18 @@ def what_matters(function: FunctionNode, file: SourceFile) -> Liveness | None:
 
 def runs_for_effect(function: FunctionNode, file: SourceFile) -> bool:
     """Are networks run here for what happens in them: to warm up, to measure, to calibrate, to fill a cache, for hooks?"""
+    return is_named_for_effect(function, file) or file.once(_measures)
+
+
+def is_named_for_effect(function: FunctionNode, file: SourceFile) -> bool:
+    """The half of it that the names of the function and its class tell."""
     cls = file.index.class_of(function)
-    named = [function.name, cls.name if cls is not None else ""]
-    return any(_FOR_EFFECT.search(name) for name in named) or file.once(_measures)
+    return _is_for_effect(function.name) or (cls is not None and _is_for_effect(cls.name))
+
+
+@lru_cache(maxsize=4096)  # methods of many classes have the same names
+def _is_for_effect(name: str) -> bool:
+    return _FOR_EFFECT.search(name) is not None
 
 
 def _measures(file: SourceFile) -> bool:

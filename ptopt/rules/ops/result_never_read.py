@@ -12,6 +12,7 @@ from ptopt.rules.code import quote
 from ptopt.rules.ops._networks import RUNS, Work
 from ptopt.rules.ops._unread import all_are_read, assignments
 from ptopt.rules.ops._wasted import (
+    is_named_for_effect,
     is_only_work,
     removable,
     runs_for_effect,
@@ -201,7 +202,7 @@ class ResultNeverRead(Rule):
         if not isinstance(node, FUNCTIONS):
             return
         statements = [s for s in file.once(assignments).get(node, ()) if isinstance(s.value, _MAY_WORK)]
-        if not statements:
+        if not statements or is_named_for_effect(node, file):
             return
         # The cheap checks first: what a statement runs may take other files to find out.
         contrary = [
@@ -563,20 +564,24 @@ def _only_read_under_the_opposite(
     statement: Assigned, function: FunctionNode, file: SourceFile
 ) -> tuple[ast.Name, str] | None:
     """A read of the value, and the condition, where all reads stand under the opposite of a condition of the statement."""
+    names = assigned_names(statement)
+    if any(len(file.bindings.of(function, name)) != 1 for name in names):
+        return None  # as most
     here = dict(_conditions(statement, function, file))
     found: tuple[ast.Name, str] | None = None
-    for name in assigned_names(statement) if here else ():
-        if len(file.bindings.of(function, name)) != 1:
-            return None
-        loads = [n for n in file.uses.named_in(function, name) if isinstance(n.ctx, ast.Load)]
-        if not loads:
-            return None
-        for load in loads:
+    for name in names if here else ():
+        read = False
+        for load in file.uses.named_in(function, name):
+            if not isinstance(load.ctx, ast.Load):
+                continue
+            read = True
             there = dict(_conditions(load, function, file))
             test = next((t for t, truth in there.items() if here.get(t, truth) is not truth), None)
             if test is None or file.index.function_of(load) is not function:
                 return None
             found = (load, test)
+        if not read:
+            return None
     return found
 
 

@@ -28,7 +28,7 @@ def stale_names(before: SourceFile, after: SourceFile) -> list[tuple[str, str]]:
     """
     return sorted(
         (owner, name)
-        for owner, name in _unread(after) - _unread(before)
+        for owner, name in after.once(_unread) - before.once(_unread)
         if name not in before.parsed.hidden and (owner or not before.is_notebook)
     )
 
@@ -68,10 +68,11 @@ def _has_effect(node: ast.AST, file: SourceFile) -> bool:
 
 
 def _unread(file: SourceFile) -> set[tuple[str, str]]:
+    read = file.once(_read)
     return {
         (_owner(function, file), name)
         for function, name, _ in _bound(file)
-        if not name.startswith("_") and (function, name) not in file.once(_read)
+        if not name.startswith("_") and (function, name) not in read
     }
 
 
@@ -82,8 +83,7 @@ def _bound(file: SourceFile) -> Iterator[tuple[FunctionNode | None, str, ast.stm
         if not file.path.endswith("__init__.py"):  # there they are for others
             for alias in statement.names:
                 yield index.function_of(statement), alias.asname or alias.name.partition(".")[0], statement
-    for target in index.of_type(ast.Name):
-        function = index.function_of(target)
+    for function, target in index.functions_of(index.stored_names):
         if function is not None and isinstance(target.ctx, ast.Store):
             yield function, target.id, index.statement_of(target)
 
@@ -91,10 +91,9 @@ def _bound(file: SourceFile) -> Iterator[tuple[FunctionNode | None, str, ast.stm
 def _read(file: SourceFile) -> set[tuple[FunctionNode | None, str]]:
     """(function, name) of all reads, each in the functions around it too; of names in `__all__` as well."""
     found: set[tuple[FunctionNode | None, str]] = set()
-    for name in file.index.of_type(ast.Name):
+    for function, name in file.index.functions_of(file.index.of_type(ast.Name)):
         if isinstance(name.ctx, ast.Store) and not isinstance(file.index.parent(name), ast.AugAssign):
             continue
-        function = file.index.function_of(name)
         while (function, name.id) not in found:
             found.add((function, name.id))
             if function is None:
