@@ -1,5 +1,6 @@
-"""Code that newer versions of torch refuse as it runs, and so a bound of the torch that a script is for: `loss.data[0]`.
+"""Code that newer versions of torch refuse as it runs, and so a bound of the torch that a script is for: `loss.data[0]`, `batches.next()`.
 
+The iterators of loaders had a method `next` until 1.12: `next = __next__` in `torch/utils/data/dataloader.py` of the wheel of 1.12.1.
 Since 0.4 a loss has no dimensions; its index was a warning in 0.4, and is an error since. What has one element in one dimension can
 still be indexed: only what a backward pass without arguments starts from counts, and nothing that is made with a size.
 """
@@ -14,7 +15,10 @@ from ptopt.audit.evaluate import Evaluator
 from ptopt.audit.live import Live
 from ptopt.audit.modules import Module, text_of
 from ptopt.project.pins import Pin
+from ptopt.source.bindings import is_self
 
+_WITH_NEXT = "1.12.1"  # the next is 1.13
+_LOADER = re.compile(r"loader|\bdl\b|_dl\b", re.I)
 _NEWEST = "0.4.1"  # the next is 1.0
 _NEWER = (b"no_grad", b".item()")  # came with 0.4: such code was brought up to date, at least in part
 _SIZED = re.compile(r"zeros|ones|Tensor\(|\.view\(|unsqueeze|reshape|\bnew\w*\(|cat\(|stack\(|expand|keepdim")
@@ -22,7 +26,12 @@ _ASKS = re.compile(r"version|hasattr|isinstance|dim\(|ndim|size|shape|numel|len\
 
 
 def old_torch(live: Live, evaluator: Evaluator) -> list[Pin]:
-    """The bound of what runs; none where anything among it needs torch 0.4, too."""
+    """The bound of what runs."""
+    return _of_losses(live, evaluator) or _of_iterators(live, evaluator)
+
+
+def _of_losses(live: Live, evaluator: Evaluator) -> list[Pin]:
+    """None where anything among what runs needs torch 0.4, too."""
     files = [module.file for module in live.read.values()]
     if any(word in file.data for file in files for word in _NEWER):
         return []
@@ -36,6 +45,51 @@ def old_torch(live: Live, evaluator: Evaluator) -> list[Pin]:
                 text = f"`{text_of(node)}`"
                 return [Pin("torch", f"<={_NEWEST}", False, module.path, line, refused=text)]
     return []
+
+
+def _of_iterators(live: Live, evaluator: Evaluator) -> list[Pin]:
+    for module in live.read.values():
+        for call in module.once(_asked_for_next, module.file.tree) if b".next()" in module.file.data else ():
+            if live.runs(module, call) and evaluator.runs(call, module).truth is True:
+                line = module.file.head_line(call.lineno)
+                return [
+                    Pin("torch", f"<={_WITH_NEXT}", False, module.path, line, refused=f"`{text_of(call)}`")
+                ]
+    return []
+
+
+def _asked_for_next(module: Module, _: ast.Module) -> list[ast.Call]:
+    """`batches.next()` of `batches = iter(train_loader)`, in no `try`, and under no condition that may be about the version."""
+    found = []
+    for call in module.file.index.of_type(ast.Call):
+        func = call.func
+        if not isinstance(func, ast.Attribute) or func.attr != "next" or call.args or call.keywords:
+            continue
+        made = _iterator(module, func.value)
+        if (
+            isinstance(made, ast.Call)
+            and text_of(made.func) == "iter"
+            and made.args
+            and _LOADER.search(text_of(made.args[0]))
+            and not any(map(_may_ask_for_version, _above(module, call)))
+        ):
+            found.append(call)
+    return found
+
+
+def _may_ask_for_version(ancestor: ast.AST) -> bool:
+    """Not `except StopIteration`."""
+    if isinstance(ancestor, ast.Try):
+        return any(h.type is None or text_of(h.type) != "StopIteration" for h in ancestor.handlers)
+    return _decides(ancestor)
+
+
+def _iterator(module: Module, held: ast.expr) -> ast.expr | None:
+    if is_self(held) and isinstance(held, ast.Attribute):
+        cls = module.file.index.class_of(held)
+        return None if cls is None else module.file.bindings.attribute(cls, held.attr)
+    binding = module.file.bindings.last_before(held) if isinstance(held, ast.Name) else None
+    return binding.value if binding is not None and binding.kind == "assign" else held
 
 
 def _indexed(module: Module, _: ast.Module) -> list[ast.Subscript]:

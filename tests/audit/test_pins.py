@@ -630,3 +630,43 @@ def test_bounds_in_prose_and_pins_that_requirements_exclude(
 ) -> None:
     row = rows(audited, {"train.py": TRAIN, **files})["compile"]
     assert (row.state, detail in row.detail) == (state, True)
+
+
+NEXT = """
+    import torch
+    from torch.utils.data import DataLoader
+
+    def main(train_loader):
+        net = torch.nn.Linear(4, 4)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        batches = iter({holder})
+        for step in range(100):
+            {take}
+            optimizer.zero_grad()
+            net(x).sum().backward()
+            optimizer.step()
+
+    if __name__ == "__main__":
+        main(DataLoader([1]))
+"""
+RESTARTS = (
+    "try:\n                x = batches.next()\n            except {}:\n                x = next(batches)"
+)
+
+
+@pytest.mark.parametrize(
+    ("holder", "take", "bounded"),
+    [
+        ("train_loader", "x = batches.next()", True),
+        ("train_loader", RESTARTS.format("StopIteration"), True),
+        ("train_loader", RESTARTS.format("AttributeError"), False),
+        ("train_loader", "x = next(batches)", False),
+        ("prefetcher", "x = batches.next()", False),
+    ],
+)
+def test_iterators_of_loaders_had_a_method_next(
+    audited: Auditor, holder: str, take: str, bounded: bool
+) -> None:
+    row = rows(audited, {"train.py": NEXT.format(holder=holder, take=take)})["compile"]
+    assert row.state is (NOT_APPLICABLE if bounded else OFF)
+    assert ("`batches.next()` (train.py:" in row.detail) is bounded
