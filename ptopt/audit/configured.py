@@ -30,11 +30,8 @@ _WHOLE = re.compile(
 _TESTS = re.compile(r"(^|/)(tests?|testing|inference|infer)([-_.][^/]*)?(/|$)", re.I)
 _CLASS = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*\.[A-Z]\w*$")
 _TARGETS = ("_target_", "target", "class_path", "_component_")
-_ARGUMENTS = (
-    (),
-    ("init_args",),
-    ("params",),
-)  # where the arguments of a class stand, from the part that names it
+# Where the arguments of a class stand, from the part that names it.
+_ARGUMENTS: tuple[tuple[str, ...], ...] = ((), ("init_args",), ("params",))
 _TRAINER = ("per_device_train_batch_size", "output_dir", "num_train_epochs")
 _DEEPEST = 12
 

@@ -151,10 +151,8 @@ def _is_of_tests(text: str, at: int) -> bool:
     """Does what stands above the list say that it is what the code ran with: "Tested environments:", also over several lines?"""
     above: list[str] = []
     for line in reversed(text[max(0, at - _LONGEST_LIST) : at].split("\n")[:-1]):
-        if line.startswith("#"):
-            above += (
-                [] if above else [line]
-            )  # a heading says what the list below it is; the text below that has its own
+        if line.startswith("#"):  # says what the list below it is, where no text stands between
+            above = above or [line]
             break
         if above and not line.strip():
             break
