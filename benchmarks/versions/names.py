@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import inspect
 import re
 from collections.abc import Iterator
 
@@ -30,9 +29,10 @@ def of_rules() -> Iterator[Fact]:
 def _pairs(rule: Rule) -> Iterator[tuple[str, str]]:
     """Code before and after: of the examples that have a fix, and of the text of the rule."""
     yield from ((case.code, case.fixed) for case in rule.INVALID if case.fixed is not None)
-    text = inspect.getdoc(rule) or ""
+    sections = rule.sections()
     blocks = [
-        re.search(rf"## {title}\n```python\n(.*?)```", text, re.S) for title in ("Example", "Use instead")
+        re.search(r"```python\n(.*?)```", sections.get(title, ""), re.S)
+        for title in ("Example", "Use instead")
     ]
     if blocks[0] is not None and blocks[1] is not None:
         yield blocks[0][1], blocks[1][1]
