@@ -15,6 +15,7 @@ from ptopt.audit.oldpython import parse_old
 from ptopt.project.facts import NO_FACTS, ProjectFacts
 from ptopt.project.pins import Pin
 from ptopt.project.removed import bounds, imported
+from ptopt.source.bindings import is_self
 from ptopt.source.file import SourceFile
 from ptopt.source.index import FUNCTIONS, FunctionNode
 from ptopt.syntax import ParseError
@@ -104,6 +105,14 @@ class Module:
             for origin in self.file.index.of_type(ast.ImportFrom)
         ]
         return found
+
+
+def held_by(module: Module, expr: ast.expr) -> ast.expr | None:
+    """What a name, or an attribute of `self`, was given by an assignment; None of others."""
+    if isinstance(expr, ast.Attribute) and is_self(expr):
+        cls = module.file.index.class_of(expr)
+        return None if cls is None else module.file.bindings.attribute(cls, expr.attr)
+    return module.file.bindings.assigned(expr)
 
 
 def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
@@ -276,7 +285,7 @@ class Modules:
 
     @cached_property
     def _folders(self) -> frozenset[str]:
-        """The folders at the root that hold modules, but for `__init__.py` files packages as they are."""
+        """The folders at the root that hold Python files: packages, whether they have an `__init__.py` or not."""
         return frozenset(
             path.partition("/")[0] for path in self.files if path.count("/") == 1 and path.endswith(".py")
         )

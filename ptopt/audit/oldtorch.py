@@ -13,9 +13,8 @@ from collections.abc import Iterator
 
 from ptopt.audit.evaluate import Evaluator
 from ptopt.audit.live import Live
-from ptopt.audit.modules import Module, text_of
+from ptopt.audit.modules import Module, held_by, text_of
 from ptopt.project.pins import Pin
-from ptopt.source.bindings import is_self
 
 _WITH_NEXT = "1.12.1"  # the next is 1.13
 _LOADER = re.compile(r"loader|\bdl\b|_dl\b", re.I)
@@ -65,7 +64,7 @@ def _asked_for_next(module: Module, _: ast.Module) -> list[ast.Call]:
         func = call.func
         if not isinstance(func, ast.Attribute) or func.attr != "next" or call.args or call.keywords:
             continue
-        made = _iterator(module, func.value)
+        made = held_by(module, func.value) or func.value
         if (
             isinstance(made, ast.Call)
             and text_of(made.func) == "iter"
@@ -82,14 +81,6 @@ def _may_ask_for_version(ancestor: ast.AST) -> bool:
     if isinstance(ancestor, ast.Try):
         return any(h.type is None or text_of(h.type) != "StopIteration" for h in ancestor.handlers)
     return _decides(ancestor)
-
-
-def _iterator(module: Module, held: ast.expr) -> ast.expr | None:
-    if is_self(held) and isinstance(held, ast.Attribute):
-        cls = module.file.index.class_of(held)
-        return None if cls is None else module.file.bindings.attribute(cls, held.attr)
-    binding = module.file.bindings.last_before(held) if isinstance(held, ast.Name) else None
-    return binding.value if binding is not None and binding.kind == "assign" else held
 
 
 def _indexed(module: Module, _: ast.Module) -> list[ast.Subscript]:

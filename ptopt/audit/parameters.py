@@ -117,8 +117,7 @@ class Parameters(OptionValues):
 
     def _is_in_no_file(self, name: str, held: ast.expr, module: Module) -> bool:
         """`config = OmegaConf.load(path); main(**config)`: has none of the configurations near the script the key?"""
-        binding = module.file.bindings.last_before(held) if isinstance(held, ast.Name) else None
-        made = binding.value if binding is not None and binding.kind == "assign" else None
+        made = module.file.bindings.assigned(held)
         if (
             not isinstance(made, ast.Call)
             or last_name(made.func) not in _READS_FILES

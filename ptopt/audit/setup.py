@@ -72,7 +72,7 @@ _OF_NETWORKS = (
     "segmentation_models",
 )
 _LISTED = 4  # places of evidence
-_MOST_ASKED = 12  # candidates whether they run, where one does
+MOST_ASKED = 12  # candidates whether they run, where one does: libraries have hundreds
 
 
 @dataclass(frozen=True, slots=True)
@@ -435,13 +435,13 @@ def aside(found: Candidate) -> Candidate:
 
 
 def enough(candidates: Iterable[Candidate]) -> Iterator[Candidate]:
-    """Up to the one with which as many are on as a row lists: the others change nothing. Of the hundreds in a library, no more than a dozen where one is on."""
+    """Up to the one with which as many are on as a row lists: the others change nothing."""
     on: list[Candidate] = []
     for asked, candidate in enumerate(candidates, 1):
         yield candidate
         if candidate.value.truth is True:
             on.append(candidate)
-        if on and (asked >= _MOST_ASKED or len(_places(on)) == _LISTED):
+        if on and (asked >= MOST_ASKED or len(_places(on)) == _LISTED):
             return
 
 

@@ -43,7 +43,7 @@ def add_keyword(file: SourceFile, call: ast.Call, keyword: str) -> Edit:
         newline = "\r\n" if b"\r\n" in between else "\n"
         at = last + comma + 1
         rest = file.data[at:close].partition(b"\n")[0].rstrip()
-        if rest.lstrip().startswith(b"#"):  # it speaks of the last argument, and stays beside it
+        if rest.lstrip().startswith(b"#"):  # a comment on the last argument stays beside it
             at += len(rest)
         return Edit(at, at, f"{newline}{indent}{keyword},")
     return Edit(last, last, f", {keyword}")
@@ -71,7 +71,7 @@ def keyword_of(call: ast.Call, name: str) -> ast.expr | None:
 
 
 def has_unpacking(call: ast.Call) -> bool:
-    """Does the call pass `*args` or `**kwargs`, so that its arguments cannot be told?"""
+    """Does the call pass `*args` or `**kwargs`, so that its arguments are not known?"""
     for keyword in call.keywords:
         if keyword.arg is None:
             return True
@@ -129,7 +129,7 @@ def quote(file: SourceFile, node: ast.AST, limit: int = 60) -> str:
 
 
 def _closing(head: str) -> str:
-    """What closes the brackets that the start of a code leaves open, as far as it can be told from it."""
+    """What closes the brackets that the start of a code leaves open, as far as that start shows."""
     still_open: list[str] = []
     for character in head:
         if character in _CLOSES:

@@ -141,6 +141,11 @@ class Bindings:
                 if item.optional_vars is not None:
                     yield block, item.optional_vars, "opaque", None
 
+    def assigned(self, expr: ast.AST | None) -> ast.expr | None:
+        """What a name was last given, when that is one assignment; None also for what is no name."""
+        binding = self.last_before(expr) if isinstance(expr, ast.Name) else None
+        return binding.value if binding is not None and binding.kind == "assign" else None
+
     def attribute(self, cls: ast.ClassDef, name: str) -> ast.expr | None:
         """The expression assigned to `self.name`, first in `__init__`, else anywhere in the class."""
         if self._attributes is None:

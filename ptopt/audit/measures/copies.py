@@ -10,8 +10,9 @@ from dataclasses import replace
 from ptopt.audit.arguments import keyword_value
 from ptopt.audit.calling import callers
 from ptopt.audit.known import Value, position_of
-from ptopt.audit.measures.loader import loaders_of_others, not_pinned, pin_memory, prefetchers
-from ptopt.audit.modules import Module, text_of
+from ptopt.audit.measures.loader import not_pinned, pin_memory, prefetchers
+from ptopt.audit.measures.loaders import loaders_of_others
+from ptopt.audit.modules import Module, held_by, text_of
 from ptopt.audit.optimizers import is_of_torch
 from ptopt.audit.setup import Candidate, Setup
 from ptopt.audit.values import Measure, Place, State
@@ -174,8 +175,7 @@ def _prepared(setup: Setup) -> list[tuple[Module, ast.Call, str]]:
 
 def _is_loader(module: Module, given: ast.expr) -> bool:
     """By its name, or by what it is made of."""
-    binding = module.file.bindings.last_before(given) if isinstance(given, ast.Name) else None
-    made = binding.value if binding is not None and binding.kind == "assign" else None
+    made = module.file.bindings.assigned(given)
     return bool(_LOADER.search(text_of(given)) or (made is not None and _LOADER.search(text_of(made))))
 
 
@@ -530,13 +530,7 @@ def _sends(module: Module, call: ast.Call) -> bool:
 
 def _devices_of(module: Module, table: ast.expr) -> list[str]:
     """What a table, `dict(dtype=torch.float32, device=device)`, has as `device`."""
-    held: ast.expr | None = table
-    if is_self(table) and isinstance(table, ast.Attribute):
-        cls = module.file.index.class_of(table)
-        held = None if cls is None else module.file.bindings.attribute(cls, table.attr)
-    elif isinstance(table, ast.Name):
-        binding = module.file.bindings.last_before(table)
-        held = None if binding is None else binding.value
+    held = held_by(module, table) or table
     if isinstance(held, ast.Call):
         return [text_of(k.value) for k in held.keywords if k.arg == "device"]
     if isinstance(held, ast.Dict):

@@ -125,16 +125,12 @@ def strategy(setup: Setup) -> Measure:
 
 def _one_device(setup: Setup) -> tuple[str, tuple[Place, ...]] | None:
     """`Trainer(gpus=1)`: one device, whatever the machine has; None of others."""
+    nodes = lightning_argument(setup, "num_nodes", 1)
+    if not nodes.known or nodes.value != 1:
+        return None
     for name in ("devices", "gpus"):
         value = lightning_argument(setup, name, None)
-        nodes = lightning_argument(setup, "num_nodes", 1)
-        if (
-            value.known
-            and value.value in (1, "1")
-            and value.value is not True
-            and nodes.known
-            and nodes.value == 1
-        ):
+        if value.known and value.value in (1, "1") and value.value is not True:
             note = f" ({value.note})" if value.note else ""
             return f"one device, `{name}` is 1{note}", () if value.place is None else (value.place,)
     return None

@@ -190,8 +190,7 @@ def _pipeline_calls(module: Module, _: ast.Module) -> list[ast.Call]:
     """Those of a name that a pipeline of diffusers was bound to."""
     found = []
     for call in module.file.index.of_type(ast.Call):
-        binding = module.file.bindings.last_before(call.func) if isinstance(call.func, ast.Name) else None
-        made = binding.value if binding is not None and binding.kind == "assign" else None
+        made = module.file.bindings.assigned(call.func)
         if isinstance(made, ast.Call) and _PIPELINE.search(qualified(module, made.func)):
             found.append(call)
     return found

@@ -11,7 +11,7 @@ from ptopt.audit.arguments import Source, TrainerArguments, keyword_value
 from ptopt.audit.calling import callers, lineage
 from ptopt.audit.known import Value
 from ptopt.audit.modules import Module, dotted_name, text_of
-from ptopt.audit.setup import Setup, open_condition
+from ptopt.audit.setup import MOST_ASKED, Setup, open_condition
 from ptopt.audit.values import Measure, Place, State
 from ptopt.source.file import SourceFile
 from ptopt.source.index import FUNCTIONS, FunctionNode
@@ -46,7 +46,6 @@ TO_LONGEST = (
     "batches are padded to their longest"  # a row that is off says so of what the advice need not ask for
 )
 _LISTED = 4  # places of a row
-_MOST_ASKED = 12  # keywords, where one surely runs
 _TEXT = re.compile(r"token|text|seq|len|mel|wav|audio|spec|input_ids|word|char", re.I)
 
 
@@ -188,10 +187,10 @@ def _padding_keywords(setup: Setup) -> dict[_Batches, list[tuple[Module, ast.key
 def _with_those_that_run(
     setup: Setup, found: list[Place], keywords: list[tuple[Module, ast.keyword]], doubted: dict[Place, str]
 ) -> list[Place]:
-    """The places with those of the keywords that may run, as many as are needed: whether they do is a costly question, and libraries have hundreds."""
+    """The places with those of the keywords that may run, as many as are needed: whether they do is a costly question."""
     sure = sum(place not in doubted for place in found)
     for asked, (module, keyword) in enumerate(keywords):
-        if sure >= _LISTED or (sure and asked >= _MOST_ASKED):
+        if sure >= _LISTED or (sure and asked >= MOST_ASKED):
             break
         runs = setup.runs(module, keyword)
         if runs.truth is False:

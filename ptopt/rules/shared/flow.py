@@ -68,8 +68,7 @@ def outer_call(expr: ast.expr, file: SourceFile) -> ast.Call | None:
 
 def assigned(expr: ast.AST | None, file: SourceFile) -> ast.expr | None:
     """What a name was last given, when that is one assignment; None also for what is no name."""
-    binding = file.bindings.last_before(expr) if isinstance(expr, ast.Name) else None
-    return binding.value if binding is not None and binding.kind == "assign" else None
+    return file.bindings.assigned(expr)
 
 
 def value_of(expr: ast.expr, file: SourceFile) -> ast.expr:
