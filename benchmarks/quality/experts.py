@@ -1,12 +1,16 @@
 """Compare ptopt with what readers would have said of random commits, without any tool.
 
-    python -m benchmarks.quality experts --clones DIR [--reading second] [--part work|calibrate|judge] [--jobs N]
+    python -m benchmarks.quality experts --clones DIR [--reading second] [--part work|calibrate|judge] [--judged FILE] [...]
 
 Four readers read 240 random commits (15 to 350 added lines of code around PyTorch) and wrote down what they would post: grade 3
 surely, 2 perhaps, 1 true but trivial (`data/experts`). Two others read 93 commits of repositories that nothing had been made
-on (`second`), after rules had been made from what the first had said. Five more read 399 commits of *work* and *calibrate* (`third`). A remark counts as met where a comment of ptopt stands within
-NEAR lines of it in the same file: at the same place, whether or not it says the same. `by default` is what a pull
+on (`second`), after rules had been made from what the first had said. Five more read 399 commits of *work* and *calibrate* (`third`). In `fourth`, on commits of fresh repositories, those in which a
+first reader had found nothing were read once more by another one, mixed with some others. A remark counts as met where a comment of
+ptopt stands within NEAR lines of it in the same file: at the same place, whether or not it says the same. `by default` is what a pull
 request would get, `proposed` all that any rule sees.
+
+A reader without a tool overlooks things. With `--judged`, the comments on commits in which none found anything are counted by what
+readers who were shown the comments said of them.
 """
 
 from __future__ import annotations
@@ -25,21 +29,24 @@ from benchmarks.quality.fixes import add_common_options, check_common_options, p
 from benchmarks.quality.model import UNANSWERED, ModelOptions, is_unanswered, model_options
 from benchmarks.quality.parts import part_of, read_names
 from benchmarks.quality.summary import share
+from benchmarks.quality.verdicts import place_of, print_verdicts
 from ptopt.findings import Review
 
 NEAR = 3  # lines: a reader points at a line, a rule at a statement
 _DATA = Path(__file__).parent / "data" / "experts"
 _GRADES = {3: "would surely post", 2: "would perhaps post", 1: "true but trivial"}
 
-READINGS = ("first", "second", "third")
+READINGS = ("first", "second", "third", "fourth")
 
 Place = tuple[str, int, int]  # path, first and last line
 
 
 @dataclass(frozen=True)
 class Commit:
-    """One commit: the remarks of its reader, and where ptopt comments."""
+    """One commit: the remarks of its readers, and where ptopt comments."""
 
+    repo: str
+    sha: str
     remarks: tuple[dict[str, Any], ...]
     by_default: frozenset[Place]
     proposed: frozenset[Place]
@@ -61,6 +68,7 @@ def main(arguments: Sequence[str]) -> int:
     )
     add_common_options(parser)
     parser.add_argument("--reading", choices=READINGS, default="first", help="default: %(default)s")
+    parser.add_argument("--judged", type=Path, metavar="FILE", help="what readers said of the comments")
     options = parser.parse_args(arguments)
     check_common_options(parser, options)
     folders = find_clones(options.clones)
@@ -73,6 +81,9 @@ def main(arguments: Sequence[str]) -> int:
         missing["not in the clones"] += lost
         missing[UNANSWERED] += unanswered
     _print(commits)
+    if options.judged is not None:
+        print()
+        print_verdicts(on_clean(commits, read_rows([options.judged])))
     print_missing(+missing)
     return 0
 
@@ -129,7 +140,7 @@ def compare(reading: Reading) -> tuple[list[Commit], int, int]:
             continue
         by_default = _places(review)
         proposed = _places(material.review(everything, one_per_cause=False)) if remarks else frozenset()
-        commits.append(Commit(remarks, by_default, proposed))
+        commits.append(Commit(reading.work.repo, sha, remarks, by_default, proposed))
     return commits, lost, unanswered
 
 
@@ -142,6 +153,17 @@ def is_met(remark: dict[str, Any], places: Iterable[Place]) -> bool:
         path == remark["path"] and first - NEAR <= remark["line"] <= last + NEAR
         for path, first, last in places
     )
+
+
+def on_clean(commits: Sequence[Commit], judged: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The judged comments that ptopt makes on commits without a remark."""
+    made = {
+        (commit.repo, commit.sha, path, start)
+        for commit in commits
+        if not commit.remarks
+        for path, start, _ in commit.by_default
+    }
+    return [row for row in judged if place_of(row) in made]
 
 
 def _print(commits: Sequence[Commit]) -> None:

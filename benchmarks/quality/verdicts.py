@@ -60,21 +60,22 @@ def main(arguments: Sequence[str]) -> None:
         help="count only comments that FILE has, too: what `comments --out FILE` writes of the same commits",
     )
     options = parser.parse_args(arguments)
-    made = {_place(row) for row in read_rows([options.of])} if options.of else None
+    made = {place_of(row) for row in read_rows([options.of])} if options.of else None
     allowed = read_names(options.repositories) if options.repositories else None
     rows = [
         row
         for row in read_rows(options.files)
         if (allowed is None or row["repo"] in allowed)
-        and (made is None or _place(row) in made)
+        and (made is None or place_of(row) in made)
         and row.get("features", {}).get(CHECKED, 1.0) >= options.from_probability
     ]
     print_verdicts(rows)
     if made is not None:
-        print(f"comments that nobody read: {len(made - {_place(row) for row in rows})} of {len(made)}")
+        print(f"comments that nobody read: {len(made - {place_of(row) for row in rows})} of {len(made)}")
 
 
-def _place(row: Mapping[str, Any]) -> tuple[str, str, str, int]:
+def place_of(row: Mapping[str, Any]) -> tuple[str, str, str, int]:
+    """Repository, hash, path and first line of a comment."""
     return row["repo"], row["sha"], row["path"], row["start"]
 
 

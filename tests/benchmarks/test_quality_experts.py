@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -45,7 +46,17 @@ def test_totals(reading: Reading, capsys: pytest.CaptureFixture[str]) -> None:
     assert "would surely post (2)" in out and "1/2 50.0%" in out
 
 
-@pytest.mark.parametrize(("which", "number"), [("", 240), ("-second", 93), ("-third", 399)])
+def test_comments_on_clean_commits_are_counted_by_their_verdicts(reading: Reading) -> None:
+    (commit,), _, _ = compare(reading)
+    (path, start, _), *_ = sorted(commit.by_default | commit.proposed)
+    clean = replace(commit, remarks=(), by_default=frozenset({(path, start, start)}))
+    of = {"repo": "acme/net", "sha": commit.sha, "path": path}
+    judged = [of | {"start": start}, of | {"start": start + 1}, of | {"start": start, "sha": "0" * 40}]
+    assert experts.on_clean([clean], judged) == judged[:1]
+    assert experts.on_clean([replace(clean, remarks=commit.remarks)], judged) == []
+
+
+@pytest.mark.parametrize(("which", "number"), [("", 240), ("-second", 93), ("-third", 399), ("-fourth", 600)])
 def test_each_remark_is_on_a_commit_that_was_read(which: str, number: int) -> None:
     data = Path(experts.__file__).parent / "data" / "experts"
     commits = {(row["repo"], row["sha"]) for row in read_rows([data / f"commits{which}.jsonl"])}
