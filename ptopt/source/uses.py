@@ -60,6 +60,7 @@ class Uses:
     def __init__(self, index: Index) -> None:
         self._index = index
         self._loads: dict[str, dict[FunctionNode | None, list[ast.Name]]] = {}
+        self._lines: dict[str, tuple[list[int], list[int]]] = {}
         self._sorted: set[str] = set()  # names whose places are in order
         self._given: dict[tuple[ast.AST, int], set[str]] = {}  # by assignment, and names still to follow
 
@@ -108,6 +109,22 @@ class Uses:
             if len(found) > 1:
                 found.sort(key=_by_place)
         return found
+
+    def lines(self, name: str) -> tuple[list[int], list[int]]:
+        """The lines of the file that read the name, in order, and those that give it a value. `x += 1` does both."""
+        known = self._lines.get(name)
+        if known is None:
+            read, bound = known = self._lines[name] = ([], [])
+            for node in self._names.get(name, ()):
+                if node.ctx.__class__ is ast.Load:
+                    read.append(node.lineno)
+                else:
+                    bound.append(node.lineno)
+                    if self._index.parent(node).__class__ is ast.AugAssign:
+                        read.append(node.lineno)
+            read.sort()
+            bound.sort()
+        return known
 
     @property
     def names(self) -> Set[str]:

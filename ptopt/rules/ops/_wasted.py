@@ -167,16 +167,15 @@ def _has_no_effect(call: ast.Call, file: SourceFile) -> bool:
     name, func = called_name(call), call.func
     if name.endswith("_") and not name.endswith("__"):
         return False
-    if expensive(call, file) is not None or cost(call, file) or is_module_call(call, file):
-        return True
+    # What the name tells comes first: to see what a call runs may take other files.
     qualified = file.imports.qualified(func)
     if qualified:
-        return qualified.rpartition(".")[0] in _TENSOR_LIBRARIES and not _LIBRARY_EFFECTS.search(name)
-    if isinstance(func, ast.Name):
-        return name in _BUILTINS or _is_light_module(func, file) or _pure_function(call, file)
-    if name in _METHODS:
+        known = qualified.rpartition(".")[0] in _TENSOR_LIBRARIES and not _LIBRARY_EFFECTS.search(name)
+    else:
+        known = name in (_BUILTINS if isinstance(func, ast.Name) else _METHODS)
+    if known or expensive(call, file) is not None or cost(call, file) or is_module_call(call, file):
         return True
-    return _is_light_module(func, file) or _pure_function(call, file)
+    return not qualified and (_is_light_module(func, file) or _pure_function(call, file))
 
 
 def _is_light_module(func: ast.expr, file: SourceFile) -> bool:
