@@ -110,25 +110,36 @@ class Bindings:
             table = tables.setdefault(function, {})
             for arg in [*args.posonlyargs, *args.args, *args.kwonlyargs]:
                 table[arg.arg] = [Binding(arg.lineno, arg.col_offset, "parameter", arg.annotation, arg)]
-        for node, target, kind, value in self._targets():
-            if isinstance(target, ast.Attribute):
-                continue  # as many: it binds no name
+        for owner, assign in index.functions_of(
+            index.of_type(ast.Assign)
+        ):  # in source order, so these bindings are
+            value, first = assign.value, assign.targets[0]
+            if (first.__class__ is ast.Attribute and len(assign.targets) == 1) or (
+                index.parent(assign).__class__ is ast.ClassDef
+            ):
+                continue  # it binds no name of a function
+            table = tables.setdefault(owner, {})
+            for target in assign.targets:
+                if target.__class__ is ast.Name:  # as most
+                    made = Binding(target.lineno, target.col_offset, "assign", value, assign)
+                    table.setdefault(target.id, []).append(made)
+                else:
+                    for name, made in _bound(target, "assign", value, assign):
+                        table.setdefault(name, []).append(made)
+        mixed: dict[int, list[Binding]] = {}
+        for node, target, kind, given in self._other_targets():
             table = tables.setdefault(index.function_of(node), {})
-            for name, binding in _bound(target, kind, value, node):
-                table.setdefault(name, []).append(binding)
-        for table in tables.values():
-            for found in table.values():
-                if len(found) > 1:
-                    found.sort(key=_by_place)
+            for name, made in _bound(target, kind, given, node):
+                found = table.setdefault(name, [])
+                found.append(made)
+                mixed[id(found)] = found
+        for found in mixed.values():
+            found.sort(key=_by_place)
         return tables
 
-    def _targets(self) -> Iterator[tuple[ast.AST, ast.expr, str, ast.expr | None]]:
-        """(node that binds, target, kind of binding, value) of the whole file; class attributes left out."""
+    def _other_targets(self) -> Iterator[tuple[ast.AST, ast.expr, str, ast.expr | None]]:
+        """(node that binds, target, kind of binding, value) of what is no plain assignment; class attributes left out."""
         index = self._index
-        for assign in index.of_type(ast.Assign):
-            if not isinstance(index.parent(assign), ast.ClassDef):
-                for target in assign.targets:
-                    yield assign, target, "assign", assign.value
         for single in index.of_type(ast.AnnAssign, ast.NamedExpr):
             if not isinstance(index.parent(single), ast.ClassDef):
                 yield single, single.target, "assign", single.value

@@ -121,7 +121,7 @@ class SourceFile:
 
     @cached_property
     def imports(self) -> Imports:
-        return Imports(self.index)
+        return Imports(self.index, self.uses)
 
     @cached_property
     def calls(self) -> CallGraph:
@@ -271,10 +271,12 @@ class SourceFile:
         return self.text.encode("utf-8", "surrogatepass")
 
     @cached_property
+    def _lines(self) -> list[bytes]:
+        return self.data.split(b"\n")
+
+    @cached_property
     def _line_starts(self) -> list[int]:
-        lines = self.data.split(b"\n")
-        lines.pop()
-        return [0, *accumulate(map((1).__add__, map(len, lines)))]
+        return [0, *accumulate(map((1).__add__, map(len, self._lines[:-1])))]
 
     def offset(self, line: int, column: int) -> int:
         """Byte offset of a 1-based line and an `ast` column."""
@@ -290,14 +292,15 @@ class SourceFile:
         return start, self.offset(node.end_lineno, node.end_col_offset)  # type: ignore[attr-defined]
 
     def source(self, node: ast.AST) -> str:
+        if node.lineno == node.end_lineno:  # type: ignore[attr-defined]
+            line = self._lines[node.lineno - 1]  # type: ignore[attr-defined]
+            return line[node.col_offset : node.end_col_offset].decode("utf-8", "surrogatepass")  # type: ignore[attr-defined]
         start, end = self.bounds(node)
         return self.data[start:end].decode("utf-8", "surrogatepass")
 
     def line(self, number: int) -> str:
         """Text of a line, without its end."""
-        start = self._line_starts[number - 1]
-        end = self._line_starts[number] if number < len(self._line_starts) else len(self.data)
-        return self.data[start:end].decode("utf-8", "surrogatepass").rstrip("\r\n")
+        return self._lines[number - 1].decode("utf-8", "surrogatepass").rstrip("\r\n")
 
     def span(self, node: ast.AST) -> Span:
         return Span(node.lineno, node.end_lineno or node.lineno)  # type: ignore[attr-defined]

@@ -126,6 +126,10 @@ class Uses:
             bound.sort()
         return known
 
+    def is_assigned(self, name: str) -> bool:
+        """Does something in the file assign to the name, in whatever scope?"""
+        return any(node.ctx.__class__ is ast.Store for node in self._names.get(name, ()))
+
     @property
     def names(self) -> Set[str]:
         """All names that stand in the file."""
