@@ -361,15 +361,16 @@ class Context:
         function = self._index.function_of(node)
         if function is None:
             return None
-        if function.name in ("__getitem__", "__getitems__") or self._is_graph_item(function):
+        if function.name in ("__getitem__", "__getitems__") or (
+            function.name == "get" and self._is_graph_item(function)
+        ):
             return function
-        if re.search(r"collate", function.name, re.I):
-            return function
-        return function if function.name in self._collate_names else None
+        name = function.name
+        return function if "collate" in name.lower() or name in self._collate_names else None
 
     def _is_graph_item(self, function: FunctionNode) -> bool:
         """`get` of a PyTorch Geometric dataset, which its `__getitem__` calls."""
-        cls = self._index.parent(function) if function.name == "get" else None
+        cls = self._index.parent(function)
         return isinstance(cls, ast.ClassDef) and any(_name(base).endswith("Dataset") for base in cls.bases)
 
     @cached_property

@@ -114,16 +114,12 @@ class Uses:
         """The lines of the file that read the name, in order, and those that give it a value. `x += 1` does both."""
         known = self._lines.get(name)
         if known is None:
-            read, bound = known = self._lines[name] = ([], [])
-            for node in self._names.get(name, ()):
-                if node.ctx.__class__ is ast.Load:
-                    read.append(node.lineno)
-                else:
-                    bound.append(node.lineno)
-                    if self._index.parent(node).__class__ is ast.AugAssign:
-                        read.append(node.lineno)
+            load, nodes = ast.Load, self._names.get(name, ())
+            stored = [node for node in nodes if node.ctx.__class__ is not load]
+            read = [node.lineno for node in nodes if node.ctx.__class__ is load]
+            read += [n.lineno for n in stored if self._index.parent(n).__class__ is ast.AugAssign]
             read.sort()
-            bound.sort()
+            known = self._lines[name] = (read, sorted([node.lineno for node in stored]))
         return known
 
     def is_assigned(self, name: str) -> bool:
