@@ -168,7 +168,7 @@ class SourceFile:
 
     @cached_property
     def bindings(self) -> Bindings:
-        return Bindings(self.index)
+        return Bindings(self.index, self.uses)
 
     @cached_property
     def values(self) -> Values:
