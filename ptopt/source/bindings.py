@@ -124,7 +124,7 @@ class Bindings:
         """Every binding of the name in the file, by function, but for parameters. Most names are never asked for."""
         table: dict[FunctionNode | None, list[Binding]] = {}
         targets: dict[ast.AST, tuple[str, ast.expr | None, ast.AST]] = {}
-        for stored in self._uses.named(name):
+        for stored in self._uses.stored(name):
             if stored.ctx.__class__ is ast.Store:
                 target, node = self._target_around(stored)
                 given = self._given_by(node)

@@ -38,6 +38,10 @@ _THROUGH_STAR = {
 }
 
 
+def _is_store(name: ast.Name) -> bool:
+    return name.ctx.__class__ is ast.Store  # it is not deleted
+
+
 class Imports:
     """Import table of one file: aliases, `from` imports, relative imports, names that were bound again."""
 
@@ -66,7 +70,7 @@ class Imports:
     def _names_bound_again(self) -> frozenset[str]:
         index, names = self._index, self._names
         bound = {node.arg for node in index.of_type(ast.arg)}
-        bound.update(filter(self._uses.is_assigned, names))
+        bound.update(name for name in names if any(map(_is_store, self._uses.stored(name))))
         bound.update(n.name for n in index.of_type(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
         return frozenset(bound & names.keys())
 

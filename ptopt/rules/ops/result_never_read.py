@@ -570,12 +570,12 @@ def _only_read_under_the_opposite(
     statement: Assigned, function: FunctionNode, file: SourceFile
 ) -> tuple[ast.Name, str] | None:
     """A read of the value, and the condition, where all reads stand under the opposite of a condition of the statement."""
-    names = assigned_names(statement)
+    here = dict(_conditions(statement, function, file))
+    names = assigned_names(statement) if here else ()
     if any(len(file.bindings.of(function, name)) != 1 for name in names):
         return None  # as most
-    here = dict(_conditions(statement, function, file))
     found: tuple[ast.Name, str] | None = None
-    for name in names if here else ():
+    for name in names:
         read = False
         for load in file.uses.named_in(function, name):
             if not isinstance(load.ctx, ast.Load):
