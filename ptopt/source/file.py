@@ -125,7 +125,7 @@ class SourceFile:
 
     @cached_property
     def calls(self) -> CallGraph:
-        return CallGraph(self.index, self.receivers)
+        return CallGraph(self.index, self.receivers, self.uses, self.imports)
 
     @cached_property
     def receivers(self) -> Receivers:
@@ -224,32 +224,14 @@ class SourceFile:
     def uses(self) -> Uses:
         return Uses(self.index)
 
-    @cached_property
-    def _calls_by_name(self) -> dict[str, list[ast.Call]]:
-        table: dict[str, list[ast.Call]] = {}
-        aliases = {local: full.rpartition(".")[2] for local, full in self.imports.local_names().items()}
-        for call in self.index.of_type(ast.Call):
-            func = call.func
-            if func.__class__ is ast.Attribute:
-                name = func.attr
-            elif func.__class__ is ast.Name:
-                name = aliases.get(func.id, func.id)
-            else:
-                continue
-            if name in table:
-                table[name].append(call)
-            else:
-                table[name] = [call]
-        return table
-
     @property
     def called_names(self) -> Set[str]:
         """The names that `calls_named` gives calls of."""
-        return self._calls_by_name.keys()
+        return self.calls.by_name.keys()
 
     def calls_named(self, name: str) -> list[ast.Call]:
         """Calls of anything whose dotted name ends in `name`, as the library spells it, in source order."""
-        return self._calls_by_name.get(name, [])
+        return self.calls.by_name.get(name, [])
 
     @cached_property
     def _reads(self) -> dict[tuple[FunctionNode | None, str], list[ast.Name]]:

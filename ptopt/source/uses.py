@@ -121,6 +121,10 @@ class Uses:
             self._named[name] = found
         return found
 
+    def reads(self, name: str) -> list[ast.Name]:
+        """Every place of the file where the name is read, in the order of what the names are parts of."""
+        return self._table.read.get(name, [])
+
     def stored(self, name: str) -> list[ast.Name]:
         """Every place of the file where the name gets a value or is deleted."""
         return self._table.stored.get(name, [])
