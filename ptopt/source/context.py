@@ -24,6 +24,9 @@ _STEP_NAMES = frozenset(
 STEP_WORDS = (
     *(f"{name}(" for name in sorted(_BACKWARD)), ".step(", "scaler", "Scaler", "SCALER", *sorted(_STEP_NAMES),
 )  # fmt: skip
+_MODULES = (
+    "Module", "Layer", "Model", "Block", "Net", "Head", "Encoder", "Decoder", "Attention", "Mixin", "Base",
+)  # fmt: skip
 _EVAL_HOOKS = frozenset(
     {
         "validation_step",
@@ -339,7 +342,7 @@ class Context:
         """Does the class derive from `nn.Module`, as far as the file tells?"""
         for base in cls.bases:
             name = _name(base)
-            if re.search(r"(Module|Layer|Model|Block|Net|Head|Encoder|Decoder|Attention|Mixin|Base)$", name):
+            if name.endswith(_MODULES):
                 return True
         init = self._calls.method(cls, "__init__")
         return init is not None and any(

@@ -58,8 +58,12 @@ def unclear(function: FunctionNode, file: SourceFile) -> Unclear:
                 continue
             names = _names_of(statement)  # type: ignore[arg-type]
             for name in names:
-                if _is_read_on((here,), *lines(name)):
-                    break
+                read, bound = lines(name)
+                first = bisect_right(read, here[0])
+                if first < len(read) and read[first] <= reached:
+                    again = bisect_right(bound, here[0])
+                    if again == len(bound) or read[first] <= bound[again]:
+                        break  # as most: it is read in this block, before it is bound again
             else:
                 if around and any(_is_read_on((here, *around), *lines(name)) for name in names):
                     found.read_further_on.append(statement)  # type: ignore[arg-type]

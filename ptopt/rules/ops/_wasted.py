@@ -29,8 +29,8 @@ _FOR_EFFECT = re.compile(
     re.I,
 )
 _MEASURES = (
-    "hook synchronize( elapsed_time perf_counter max_memory torch.profiler GradientTape FlopCount cuda_graph cudagraph CUDAGraph "
-    ".capture( prepare_qat convert_fx .observer torch.jit.trace timeit".split()
+    b"hook synchronize( elapsed_time perf_counter max_memory torch.profiler GradientTape FlopCount cuda_graph cudagraph CUDAGraph "
+    b".capture( prepare_qat convert_fx .observer torch.jit.trace timeit".split()
 )
 _PLAIN_DECORATORS = frozenset(
     "staticmethod classmethod no_grad inference_mode autocast custom_fwd script script_method beartype typecheck typechecked "
@@ -249,4 +249,4 @@ def _is_for_effect(name: str) -> bool:
 
 
 def _measures(file: SourceFile) -> bool:
-    return any(word in file.text for word in _MEASURES)
+    return any(word in file.data for word in _MEASURES)
