@@ -150,7 +150,7 @@ def _evaluation_of(function: FunctionNode | None, file: SourceFile) -> Evaluatio
     if function is not None and (
         _SAYS_SO.search(file.source(function)) or _is_left_to_others(function, file)
     ):
-        return None  # a comment tells that the caller does it, or a framework does: before other files are read
+        return None  # a comment or a framework says so: before other files are read
     on = [(c, p) for c, p in calls if not may_be_off(c, file)]
     off = {p for _, p in calls} - {p for _, p in on}
     if len(on) < len(calls) and (not off or not on):
