@@ -7,9 +7,12 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from functools import cached_property
 from operator import attrgetter
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ptopt.source.index import FunctionNode, Index
+
+if TYPE_CHECKING:
+    from ptopt.source.uses import Uses
 
 _by_line = attrgetter("line")
 _by_place = attrgetter("line", "column")
@@ -28,19 +31,22 @@ class Binding(NamedTuple):
 
 
 class Bindings:
-    """The bindings of one file, collected when first asked for."""
+    """The bindings of one file, those of each name collected when it is first asked for."""
 
-    def __init__(self, index: Index) -> None:
+    def __init__(self, index: Index, uses: Uses) -> None:
         self._index = index
-        self._tables: dict[FunctionNode | None, dict[str, list[Binding]]] | None = None
+        self._uses = uses
+        self._by_name: dict[str, dict[FunctionNode | None, list[Binding]]] = {}
+        self._known: dict[tuple[FunctionNode | None, str], list[Binding]] = {}
         self._assigned: dict[tuple[FunctionNode | None, str], Binding | None] = {}
         self._attributes: dict[ast.ClassDef, dict[str, ast.expr]] | None = None
 
     def of(self, function: FunctionNode | None, name: str) -> list[Binding]:
         """Every binding of `name` in the function itself (None: module level), in source order."""
-        if self._tables is None:
-            self._tables = self._bind_all()
-        return self._tables.get(function, {}).get(name, [])
+        found = self._known.get((function, name))
+        if found is None:
+            found = self._known[function, name] = self._find(function, name)
+        return found
 
     def inside(self, function: FunctionNode | None, name: str, container: ast.AST) -> list[Binding]:
         """The bindings of `name` in the function that stand in `container`, a part of it."""
@@ -101,45 +107,57 @@ class Bindings:
         made_of = node.iter if isinstance(node, (ast.For, ast.AsyncFor)) else node
         return self._index.within(name, made_of)
 
-    def _bind_all(self) -> dict[FunctionNode | None, dict[str, list[Binding]]]:
-        """Every binding of the file, by function and name."""
-        index = self._index
-        tables: dict[FunctionNode | None, dict[str, list[Binding]]] = {}
-        for function in index.of_type(ast.FunctionDef, ast.AsyncFunctionDef):
+    def _find(self, function: FunctionNode | None, name: str) -> list[Binding]:
+        by_function = self._by_name.get(name)
+        if by_function is None:
+            by_function = self._by_name[name] = self._bindings_of(name)
+        found = by_function.get(function, [])
+        if function is not None:
             args = function.args
-            table = tables.setdefault(function, {})
-            for arg in [*args.posonlyargs, *args.args, *args.kwonlyargs]:
-                table[arg.arg] = [Binding(arg.lineno, arg.col_offset, "parameter", arg.annotation, arg)]
-        for node, target, kind, value in self._targets():
-            if isinstance(target, ast.Attribute):
-                continue  # as many: it binds no name
-            table = tables.setdefault(index.function_of(node), {})
-            for name, binding in _bound(target, kind, value, node):
-                table.setdefault(name, []).append(binding)
-        for table in tables.values():
-            for found in table.values():
-                if len(found) > 1:
-                    found.sort(key=_by_place)
-        return tables
+            for arg in (*args.posonlyargs, *args.args, *args.kwonlyargs):
+                if arg.arg == name:
+                    given = Binding(arg.lineno, arg.col_offset, "parameter", arg.annotation, arg)
+                    return sorted([given, *found], key=_by_place)
+        return found
 
-    def _targets(self) -> Iterator[tuple[ast.AST, ast.expr, str, ast.expr | None]]:
-        """(node that binds, target, kind of binding, value) of the whole file; class attributes left out."""
-        index = self._index
-        for assign in index.of_type(ast.Assign):
-            if not isinstance(index.parent(assign), ast.ClassDef):
-                for target in assign.targets:
-                    yield assign, target, "assign", assign.value
-        for single in index.of_type(ast.AnnAssign, ast.NamedExpr):
-            if not isinstance(index.parent(single), ast.ClassDef):
-                yield single, single.target, "assign", single.value
-        for augmented in index.of_type(ast.AugAssign):
-            yield augmented, augmented.target, "augment", augmented.value
-        for loop in index.of_type(ast.For, ast.AsyncFor, ast.comprehension):
-            yield loop, loop.target, "item", loop.iter
-        for block in index.of_type(ast.With, ast.AsyncWith):
-            for item in block.items:
-                if item.optional_vars is not None:
-                    yield block, item.optional_vars, "opaque", None
+    def _bindings_of(self, name: str) -> dict[FunctionNode | None, list[Binding]]:
+        """Every binding of the name in the file, by function, but for parameters. Most names are never asked for."""
+        table: dict[FunctionNode | None, list[Binding]] = {}
+        targets: dict[ast.AST, tuple[str, ast.expr | None, ast.AST]] = {}
+        for stored in self._uses.stored(name):
+            if stored.ctx.__class__ is ast.Store:
+                target, node = self._target_around(stored)
+                given = self._given_by(node)
+                if given is not None:
+                    targets[target] = given
+        for target, (kind, value, node) in targets.items():
+            for bound, binding in _bound(target, kind, value, node):  # type: ignore[arg-type]
+                if bound == name:
+                    table.setdefault(self._index.function_of(node), []).append(binding)
+        for found in table.values():
+            if len(found) > 1:
+                found.sort(key=_by_place)
+        return table
+
+    def _target_around(self, stored: ast.Name) -> tuple[ast.AST, ast.AST | None]:
+        """The whole target that the name is, or is a part of, and what it is the target of."""
+        target: ast.AST = stored
+        node = self._index.parent(stored)
+        while isinstance(node, (ast.Tuple, ast.List, ast.Starred)):
+            target, node = node, self._index.parent(node)
+        return target, node
+
+    def _given_by(self, node: ast.AST | None) -> tuple[str, ast.expr | None, ast.AST] | None:
+        """(kind of binding, value, node that binds) of what has a target; None for class attributes."""
+        if isinstance(node, (ast.Assign, ast.AnnAssign, ast.NamedExpr)):
+            of_class = isinstance(self._index.parent(node), ast.ClassDef)
+            return None if of_class else ("assign", node.value, node)
+        if isinstance(node, ast.AugAssign):
+            return "augment", node.value, node
+        if isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)):
+            return "item", node.iter, node
+        block = self._index.parent(node) if isinstance(node, ast.withitem) else None
+        return ("opaque", None, block) if block is not None else None
 
     def assigned(self, expr: ast.AST | None) -> ast.expr | None:
         """What a name was last given, when that is one assignment; None also for what is no name."""

@@ -5,16 +5,24 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from ptopt.source.index import FUNCTIONS, FunctionNode, Index
 from ptopt.source.receivers import Receivers
+
+if TYPE_CHECKING:
+    from ptopt.source.imports import Imports
+    from ptopt.source.uses import Uses
 
 
 class CallGraph:
     """Calls grouped by the function they run in, and resolved to functions of the same file, when first asked for."""
 
-    def __init__(self, index: Index, receivers: Receivers) -> None:
+    def __init__(self, index: Index, receivers: Receivers, uses: Uses, imports: Imports) -> None:
         self._index = index
+        self._uses = uses
+        self._imports = imports
+        self._callers: dict[FunctionNode, list[ast.Call]] = {}
         self._receivers = receivers
         self._plain: dict[str, FunctionNode] = {}
         self._methods: defaultdict[str, list[FunctionNode]] = defaultdict(list)
@@ -31,21 +39,34 @@ class CallGraph:
                 self._plain.setdefault(function.name, function)
 
     @cached_property
+    def by_name(self) -> dict[str, list[ast.Call]]:
+        """The last part of the dotted name that is called, as the library spells it -> its calls, in source order."""
+        table: dict[str, list[ast.Call]] = {}
+        aliases = {local: full.rpartition(".")[2] for local, full in self._imports.local_names().items()}
+        for call in self._index.of_type(ast.Call):
+            func = call.func
+            if func.__class__ is ast.Attribute:
+                name = func.attr
+            elif func.__class__ is ast.Name:
+                name = aliases.get(func.id, func.id)
+            else:
+                continue
+            if name in table:
+                table[name].append(call)
+            else:
+                table[name] = [call]
+        return table
+
+    def named(self, *names: str) -> list[ast.Call]:
+        """The calls of what has one of these names, in source order of each."""
+        return [call for name in names for call in self.by_name.get(name, ())]
+
+    @cached_property
     def _calls(self) -> dict[FunctionNode | None, list[ast.Call]]:
         """Function (None: the module) -> the calls that run in it."""
         table: defaultdict[FunctionNode | None, list[ast.Call]] = defaultdict(list)
         for function, call in self._index.functions_of(self._index.of_type(ast.Call)):
             table[function].append(call)
-        return table
-
-    @cached_property
-    def _callers(self) -> dict[FunctionNode, list[ast.Call]]:
-        """Function -> the calls of it in others."""
-        table: defaultdict[FunctionNode, list[ast.Call]] = defaultdict(list)
-        for function, call in self._index.functions_of(self._index.of_type(ast.Call)):
-            target = self.resolve(call)
-            if target is not None and target is not function:
-                table[target].append(call)
         return table
 
     def resolve(self, call: ast.Call) -> FunctionNode | None:
@@ -81,7 +102,20 @@ class CallGraph:
         return self._calls.get(function, [])
 
     def callers(self, function: FunctionNode) -> list[ast.Call]:
-        return self._callers.get(function, [])
+        """The calls of the function in others, in source order."""
+        found = self._callers.get(function)
+        if found is None:
+            in_class = isinstance(self._index.parent(function), ast.ClassDef)
+            named = self._index.attributes_named if in_class else self._uses.reads
+            found = self._callers[function] = [
+                call
+                for name in named(function.name)
+                if isinstance(call := self._index.parent(name), ast.Call)
+                and call.func is name
+                and self.resolve(call) is function
+                and self._index.function_of(call) is not function
+            ]
+        return found
 
     def method(self, cls: ast.ClassDef, name: str) -> FunctionNode | None:
         table = self._tables.get(cls)

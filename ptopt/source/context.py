@@ -24,6 +24,9 @@ _STEP_NAMES = frozenset(
 STEP_WORDS = (
     *(f"{name}(" for name in sorted(_BACKWARD)), ".step(", "scaler", "Scaler", "SCALER", *sorted(_STEP_NAMES),
 )  # fmt: skip
+_MODULES = (
+    "Module", "Layer", "Model", "Block", "Net", "Head", "Encoder", "Decoder", "Attention", "Mixin", "Base",
+)  # fmt: skip
 _EVAL_HOOKS = frozenset(
     {
         "validation_step",
@@ -339,7 +342,7 @@ class Context:
         """Does the class derive from `nn.Module`, as far as the file tells?"""
         for base in cls.bases:
             name = _name(base)
-            if re.search(r"(Module|Layer|Model|Block|Net|Head|Encoder|Decoder|Attention|Mixin|Base)$", name):
+            if name.endswith(_MODULES):
                 return True
         init = self._calls.method(cls, "__init__")
         return init is not None and any(
@@ -361,15 +364,16 @@ class Context:
         function = self._index.function_of(node)
         if function is None:
             return None
-        if function.name in ("__getitem__", "__getitems__") or self._is_graph_item(function):
+        if function.name in ("__getitem__", "__getitems__") or (
+            function.name == "get" and self._is_graph_item(function)
+        ):
             return function
-        if re.search(r"collate", function.name, re.I):
-            return function
-        return function if function.name in self._collate_names else None
+        name = function.name
+        return function if "collate" in name.lower() or name in self._collate_names else None
 
     def _is_graph_item(self, function: FunctionNode) -> bool:
         """`get` of a PyTorch Geometric dataset, which its `__getitem__` calls."""
-        cls = self._index.parent(function) if function.name == "get" else None
+        cls = self._index.parent(function)
         return isinstance(cls, ast.ClassDef) and any(_name(base).endswith("Dataset") for base in cls.bases)
 
     @cached_property

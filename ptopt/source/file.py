@@ -121,11 +121,11 @@ class SourceFile:
 
     @cached_property
     def imports(self) -> Imports:
-        return Imports(self.index)
+        return Imports(self.index, self.uses)
 
     @cached_property
     def calls(self) -> CallGraph:
-        return CallGraph(self.index, self.receivers)
+        return CallGraph(self.index, self.receivers, self.uses, self.imports)
 
     @cached_property
     def receivers(self) -> Receivers:
@@ -168,7 +168,7 @@ class SourceFile:
 
     @cached_property
     def bindings(self) -> Bindings:
-        return Bindings(self.index)
+        return Bindings(self.index, self.uses)
 
     @cached_property
     def values(self) -> Values:
@@ -224,32 +224,14 @@ class SourceFile:
     def uses(self) -> Uses:
         return Uses(self.index)
 
-    @cached_property
-    def _calls_by_name(self) -> dict[str, list[ast.Call]]:
-        table: dict[str, list[ast.Call]] = {}
-        aliases = {local: full.rpartition(".")[2] for local, full in self.imports.local_names().items()}
-        for call in self.index.of_type(ast.Call):
-            func = call.func
-            if func.__class__ is ast.Attribute:
-                name = func.attr
-            elif func.__class__ is ast.Name:
-                name = aliases.get(func.id, func.id)
-            else:
-                continue
-            if name in table:
-                table[name].append(call)
-            else:
-                table[name] = [call]
-        return table
-
     @property
     def called_names(self) -> Set[str]:
         """The names that `calls_named` gives calls of."""
-        return self._calls_by_name.keys()
+        return self.calls.by_name.keys()
 
     def calls_named(self, name: str) -> list[ast.Call]:
         """Calls of anything whose dotted name ends in `name`, as the library spells it, in source order."""
-        return self._calls_by_name.get(name, [])
+        return self.calls.by_name.get(name, [])
 
     @cached_property
     def _reads(self) -> dict[tuple[FunctionNode | None, str], list[ast.Name]]:
@@ -271,10 +253,12 @@ class SourceFile:
         return self.text.encode("utf-8", "surrogatepass")
 
     @cached_property
+    def _lines(self) -> list[bytes]:
+        return self.data.split(b"\n")
+
+    @cached_property
     def _line_starts(self) -> list[int]:
-        lines = self.data.split(b"\n")
-        lines.pop()
-        return [0, *accumulate(map((1).__add__, map(len, lines)))]
+        return [0, *accumulate(map((1).__add__, map(len, self._lines[:-1])))]
 
     def offset(self, line: int, column: int) -> int:
         """Byte offset of a 1-based line and an `ast` column."""
@@ -290,14 +274,15 @@ class SourceFile:
         return start, self.offset(node.end_lineno, node.end_col_offset)  # type: ignore[attr-defined]
 
     def source(self, node: ast.AST) -> str:
+        if node.lineno == node.end_lineno:  # type: ignore[attr-defined]
+            line = self._lines[node.lineno - 1]  # type: ignore[attr-defined]
+            return line[node.col_offset : node.end_col_offset].decode("utf-8", "surrogatepass")  # type: ignore[attr-defined]
         start, end = self.bounds(node)
         return self.data[start:end].decode("utf-8", "surrogatepass")
 
     def line(self, number: int) -> str:
         """Text of a line, without its end."""
-        start = self._line_starts[number - 1]
-        end = self._line_starts[number] if number < len(self._line_starts) else len(self.data)
-        return self.data[start:end].decode("utf-8", "surrogatepass").rstrip("\r\n")
+        return self._lines[number - 1].decode("utf-8", "surrogatepass").rstrip("\r\n")
 
     def span(self, node: ast.AST) -> Span:
         return Span(node.lineno, node.end_lineno or node.lineno)  # type: ignore[attr-defined]

@@ -59,7 +59,7 @@ class HostNames:
     def _sends(self) -> dict[tuple[FunctionNode | None, str], list[ast.stmt]]:
         """Function and name -> its statements that give the name its own value, on the device."""
         table: dict[tuple[FunctionNode | None, str], list[ast.stmt]] = {}
-        for call in self._index.of_type(ast.Call):
+        for call in self._calls.named("to", "cuda"):
             move = last_name(call.func)
             given = [*call.args, *(keyword.value for keyword in call.keywords)][:2] if move == "to" else []
             if move != "cuda" and not any(_DEVICE.search(ast.unparse(argument)) for argument in given):
@@ -121,7 +121,7 @@ class HostNames:
     def _made_into_tensors(self) -> dict[tuple[FunctionNode | None, str], list[ast.Name]]:
         """Function and name -> its reads in `torch.from_numpy(x)`, `torch.FloatTensor(x)`."""
         table: dict[tuple[FunctionNode | None, str], list[ast.Name]] = {}
-        for call in self._index.of_type(ast.Call):
+        for call in self._calls.named("from_numpy", *sorted(_FROM_PYTHON)):
             root, _, leaf = self._imports.qualified(call.func).partition(".")
             if root != "torch" or not (leaf == "from_numpy" or leaf in _FROM_PYTHON) or len(call.args) != 1:
                 continue

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import ast
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from ptopt.source.index import FUNCTIONS, FunctionNode, Index, walk
+
+if TYPE_CHECKING:
+    from ptopt.source.uses import Uses
 
 # The same object under several public names; the right-hand side is the one that rules ask for.
 _CANONICAL = {
@@ -34,11 +38,16 @@ _THROUGH_STAR = {
 }
 
 
+def _is_store(name: ast.Name) -> bool:
+    return name.ctx.__class__ is ast.Store  # it is not deleted
+
+
 class Imports:
     """Import table of one file: aliases, `from` imports, relative imports, names that were bound again."""
 
-    def __init__(self, index: Index) -> None:
+    def __init__(self, index: Index, uses: Uses) -> None:
         self._index = index
+        self._uses = uses
         self._names: dict[str, str] = {}
         for plain in index.of_type(ast.Import):
             for alias in plain.names:
@@ -61,23 +70,14 @@ class Imports:
     def _names_bound_again(self) -> frozenset[str]:
         index, names = self._index, self._names
         bound = {node.arg for node in index.of_type(ast.arg)}
-        bound.update(n.id for n in index.stored_names if n.id in names and isinstance(n.ctx, ast.Store))
+        bound.update(name for name in names if any(map(_is_store, self._uses.stored(name))))
         bound.update(n.name for n in index.of_type(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
         return frozenset(bound & names.keys())
 
     def imports(self, root: str) -> bool:
         """Does the file import the package `root` or a part of it?"""
-        return root in self._packages
-
-    @cached_property
-    def _packages(self) -> frozenset[str]:
-        """What is imported, and the packages around it: `torch`, `torch.nn` and `torch.nn.functional`."""
-        return frozenset(
-            ".".join(parts[:end])
-            for full in set(self._names.values())
-            for parts in [full.split(".")]
-            for end in range(1, len(parts) + 1)
-        )
+        within = f"{root}."
+        return any(full == root or full.startswith(within) for full in self._names.values())
 
     def local_names(self) -> dict[str, str]:
         """Local name -> qualified name, as imported."""

@@ -178,7 +178,7 @@ class _Analysis:
 
     def _with(self, node: ast.With | ast.AsyncWith, after: Names, exits: _Exits) -> Names:
         entered = [item.context_expr for item in node.items]
-        if any(word in ast.unparse(expr) for expr in entered for word in _SUPPRESSES):
+        if any(word in code for code in map(ast.unparse, entered) for word in _SUPPRESSES):
             exits = replace(exits, fail=exits.fail | after)
         inside = self.block(node.body, after, exits)
         for item in node.items:

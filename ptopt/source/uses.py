@@ -6,10 +6,12 @@ import ast
 import builtins
 import re
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Iterator, Set
 from functools import cached_property
 from itertools import islice
 from operator import attrgetter
+from typing import NamedTuple
 
 from ptopt.source.calls import last_name
 from ptopt.source.index import FunctionNode, Index
@@ -54,13 +56,23 @@ _MOST_USES = 8  # of a name after its binding that are looked at
 _MOST_NAMES = 4  # local names that are followed one after the other
 
 
+class _Table(NamedTuple):
+    """Name -> where it is read, where it gets a value or is deleted, and the lines of these places."""
+
+    read: defaultdict[str, list[ast.Name]]
+    stored: defaultdict[str, list[ast.Name]]
+    lines_read: defaultdict[str, list[int]]
+    lines_stored: defaultdict[str, list[int]]
+
+
 class Uses:
     """Where the values of one file go."""
 
     def __init__(self, index: Index) -> None:
         self._index = index
         self._loads: dict[str, dict[FunctionNode | None, list[ast.Name]]] = {}
-        self._sorted: set[str] = set()  # names whose places are in order
+        self._lines: dict[str, tuple[list[int], list[int]]] = {}
+        self._named: dict[str, list[ast.Name]] = {}
         self._given: dict[tuple[ast.AST, int], set[str]] = {}  # by assignment, and names still to follow
 
     def of(self, expr: ast.AST) -> frozenset[str]:
@@ -79,7 +91,7 @@ class Uses:
         known = self._loads.get(name)
         if known is None:
             known = self._loads[name] = {}
-            read = (node for node in self.named(name) if node.ctx.__class__ is ast.Load)
+            read = sorted(self._table.read.get(name, ()), key=_by_place)
             for owner, node in self._index.functions_of(read):
                 known.setdefault(owner, []).append(node)
         return known.get(function, [])
@@ -102,17 +114,42 @@ class Uses:
 
     def named(self, name: str) -> list[ast.Name]:
         """Every place of the file where the name stands, in source order."""
-        found = self._names.get(name, [])
-        if name not in self._sorted:
-            self._sorted.add(name)
-            if len(found) > 1:
-                found.sort(key=_by_place)
+        found = self._named.get(name)
+        if found is None:
+            found = self._table.read.get(name, []) + self._table.stored.get(name, [])
+            found.sort(key=_by_place)
+            self._named[name] = found
         return found
+
+    def reads(self, name: str) -> list[ast.Name]:
+        """Every place of the file where the name is read, in the order of what the names are parts of."""
+        return self._table.read.get(name, [])
+
+    def stored(self, name: str) -> list[ast.Name]:
+        """Every place of the file where the name gets a value or is deleted."""
+        return self._table.stored.get(name, [])
+
+    def lines(self, name: str) -> tuple[list[int], list[int]]:
+        """The lines of the file that read the name, in order, and those that give it a value. `x += 1` does both."""
+        known = self._lines.get(name)
+        if known is None:
+            read = self._table.lines_read.get(name, []) + self._changed.get(name, [])
+            known = self._lines[name] = (sorted(read), sorted(self._table.lines_stored.get(name, ())))
+        return known
+
+    @cached_property
+    def _changed(self) -> dict[str, list[int]]:
+        """Name -> the lines of `name += value`."""
+        table: dict[str, list[int]] = {}
+        for statement in self._index.of_type(ast.AugAssign):
+            if isinstance(statement.target, ast.Name):
+                table.setdefault(statement.target.id, []).append(statement.lineno)
+        return table
 
     @property
     def names(self) -> Set[str]:
         """All names that stand in the file."""
-        return self._names.keys()
+        return self._table.read.keys() | self._table.stored.keys()
 
     @cached_property
     def bound(self) -> frozenset[str]:
@@ -120,7 +157,7 @@ class Uses:
         of_type = self._index.of_type
         imported = (alias for node in of_type(ast.Import, ast.ImportFrom) for alias in node.names)
         return _BUILTINS.union(
-            (name.id for name in self._index.stored_names),
+            self._table.stored,
             (alias.asname or alias.name.partition(".")[0] for alias in imported),
             (node.name for node in of_type(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)),
             (argument.arg for argument in of_type(ast.arg)),
@@ -129,14 +166,18 @@ class Uses:
         )
 
     @cached_property
-    def _names(self) -> dict[str, list[ast.Name]]:
-        table: dict[str, list[ast.Name]] = {}
+    def _table(self) -> _Table:
+        table = _Table(defaultdict(list), defaultdict(list), defaultdict(list), defaultdict(list))
+        read, stored, lines_read, lines_stored = table
+        load = ast.Load
         for node in self._index.of_type(ast.Name):
             name = node.id
-            if name in table:
-                table[name].append(node)
+            if node.ctx.__class__ is load:
+                read[name].append(node)
+                lines_read[name].append(node.lineno)
             else:
-                table[name] = [node]
+                stored[name].append(node)
+                lines_stored[name].append(node.lineno)
         return table
 
     def _ways(self, expr: ast.AST, names: int) -> set[str]:

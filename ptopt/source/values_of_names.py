@@ -10,7 +10,7 @@ from typing import cast
 
 from ptopt.source.annotations import annotated, excludes_tensors
 from ptopt.source.bindings import Binding, Bindings
-from ptopt.source.calls import CallGraph, last_name
+from ptopt.source.calls import CallGraph
 from ptopt.source.imports import Imports
 from ptopt.source.index import FUNCTIONS, FunctionNode, Index, walk
 from ptopt.source.value import ON_HOST, SCALAR, UNKNOWN, Value
@@ -55,8 +55,8 @@ class ValuesOfNames(ValuesOfCalls):
     def _instance_tests(self) -> dict[str, dict[ast.expr, str]]:
         """Name -> the calls of `isinstance` that ask whether it is a list or a tuple ("list"), or a number ("scalar")."""
         table: dict[str, dict[ast.expr, str]] = {}
-        for call in self._index.of_type(ast.Call):
-            if last_name(call.func) == "isinstance" and len(call.args) == 2:
+        for call in self._calls.named("isinstance"):
+            if len(call.args) == 2:
                 asked, types = call.args
                 named = {n.id for n in walk(types) if isinstance(n, ast.Name)}
                 kind = "list" if not _SEQUENCES.isdisjoint(named) else "scalar" if named <= _NUMBERS else ""
@@ -127,7 +127,7 @@ class ValuesOfNames(ValuesOfCalls):
     def _type_checks(self) -> dict[str, set[ast.expr]]:
         """Name -> the conditions that find it to be a tensor."""
         table: dict[str, set[ast.expr]] = {}
-        for call in self._index.of_type(ast.Call):
+        for call in self._calls.named("isinstance", "is_tensor"):
             func = call.func
             if not call.args or not isinstance(call.args[0], ast.Name):
                 continue

@@ -64,3 +64,10 @@ def test_names_that_are_given_again_and_again_are_followed_once() -> None:
     again = "x = x + 1\n" * 40
     with limited(5_000):  # of 8 reads a name, 4 names make 4,096 paths
         assert _uses(f"x = read()\n{again}") == {COMPUTED}
+
+
+def test_the_lines_of_a_name_tell_reads_from_stores() -> None:
+    code = "x = 1\nx += x\ny = (\n    x\n)\ndel x\nfor x in y:\n    z = x\n"
+    uses = SourceFile.parse("a.py", code.encode()).uses
+    assert uses.lines("x") == ([2, 2, 4, 8], [1, 2, 6, 7])
+    assert uses.lines("nothing") == ([], [])

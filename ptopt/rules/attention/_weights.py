@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ptopt.rules.attention._scores import KEEPS, RESHAPES, is_output_equation, operands
 from ptopt.rules.base import SourceFile
-from ptopt.rules.shared.uses import uses_by_binding
+from ptopt.rules.shared.uses import uses_of_value
 from ptopt.source import work
 from ptopt.source.index import FUNCTIONS
 
@@ -84,7 +84,7 @@ def _follow_name(assign: ast.Assign, name: str, state: Mixed, file: SourceFile, 
     if not isinstance(function, FUNCTIONS):
         return None
     uses = []
-    for node in uses_by_binding(function, file).get((assign, name), ()):
+    for node in uses_of_value(assign, name, file):
         holder = file.index.parent(node)
         of_shape = isinstance(holder, ast.Attribute) and holder.attr in ("shape", "size", "dtype", "device")
         if node.lineno >= assign.lineno and not of_shape:

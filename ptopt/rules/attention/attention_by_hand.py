@@ -25,13 +25,13 @@ from ptopt.rules.shared.uses import names_in_returned_tuples
 from ptopt.source.bindings import is_self
 from ptopt.source.calls import last_name
 from ptopt.source.file import remembered
-from ptopt.source.index import FunctionNode, own_nodes, walk
+from ptopt.source.index import own_nodes, walk
 
 _FUSED = (
     "scaled_dot_product_attention", "flash", "xformers", "memory_efficient_attention", "flex_attention", "sdpa",
     "fused_attn", "attn_implementation", "all_attention_functions", "_attention_interface",
 )  # fmt: skip
-_SECOND_ORDER = re.compile(r"create_graph|jvp|\.onnx|hessian")
+_SECOND_ORDER = ("create_graph", "jvp", ".onnx", "hessian")
 GIVES_WEIGHTS = re.compile(
     r"output_att|return_att|need_weights|return_weights|get_att\w*map|save_att|attn_map|store_att", re.I
 )
@@ -282,8 +282,8 @@ class AttentionByHand(Rule):
         if (
             scores is None
             or mixed is None
-            or _written_between(scores, mixed, function, file)
-            or file.search(_SECOND_ORDER)
+            or _written_between(scores, mixed, file)
+            or any(word in file.text for word in _SECOND_ORDER)
             or beyond_fused(scores, function, file)
             or has_fused_path(node, function, file)
         ):
@@ -421,26 +421,27 @@ def _bound_between(name: ast.Name, after: int, end: int, file: SourceFile) -> bo
     return first < len(bindings) and bindings[first].line <= end
 
 
-def _written_between(scores: Scores, mixed: Mixed, function: FunctionNode, file: SourceFile) -> bool:
+def _written_between(scores: Scores, mixed: Mixed, file: SourceFile) -> bool:
     """Are scores set by index on the way (`scores[:, i, i] = …`)? The fused call would leave that out."""
     target = statement_around(scores.product, file)
     names = {
         t.id for t in (target.targets if isinstance(target, ast.Assign) else ()) if isinstance(t, ast.Name)
     }
-    written = _written_in(function)
+    written = file.once(_written)
     first, last = scores.product.lineno, mixed.product.lineno
     return any(
         bisect_right(written[n], last) > bisect_right(written[n], first) for n in names & written.keys()
     )
 
 
-@remembered
-def _written_in(function: FunctionNode) -> dict[str, list[int]]:
+def _written(file: SourceFile) -> dict[str, list[int]]:
     """Name -> the lines that set parts of it by index, in order."""
     table: dict[str, list[int]] = {}
-    for n in own_nodes(function):
-        if isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Store) and isinstance(n.value, ast.Name):
+    for n in file.index.of_type(ast.Subscript):
+        if isinstance(n.ctx, ast.Store) and isinstance(n.value, ast.Name):
             table.setdefault(n.value.id, []).append(n.lineno)
+    for lines in table.values():
+        lines.sort()
     return table
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from ptopt.rules.base import SourceFile
 from ptopt.rules.shared.networks import network_of
-from ptopt.rules.shared.uses import uses_by_binding
+from ptopt.rules.shared.uses import uses_of_value
 from ptopt.source.file import remembered
 from ptopt.source.index import FUNCTIONS, own_nodes, walk
 
@@ -62,7 +62,7 @@ def cuts_of(call: ast.Call, file: SourceFile) -> list[ast.Call]:
     function = file.index.function_of(call)
     root: ast.AST = function if function is not None else file.tree
     cuts: list[ast.Call] = []
-    for use in uses_by_binding(root, file).get((parent, name), ()):
+    for use in uses_of_value(parent, name, file):
         holder = file.index.parent(use)
         if isinstance(holder, ast.Attribute) and holder.attr in METADATA:
             continue
@@ -70,7 +70,7 @@ def cuts_of(call: ast.Call, file: SourceFile) -> list[ast.Call]:
         if cut is None:
             return []
         cuts.append(cut)
-    return [] if name in _names_of_nested(root) else cuts
+    return [] if cuts and name in _names_of_nested(root) else cuts
 
 
 @remembered

@@ -11,7 +11,7 @@ from ptopt.rules.code import method_call, quote
 from ptopt.rules.shared.autograd import may_be_off
 from ptopt.rules.shared.evaluation import computes_forces, discarded, evaluation_of
 from ptopt.rules.shared.graphless import records_nothing
-from ptopt.rules.shared.networks import network_method_of, network_of, networks, optimised_in, path_of
+from ptopt.rules.shared.networks import network_method_of, network_of, networks, optimised_in
 from ptopt.rules.shared.no_grad import wrap
 from ptopt.source.file import remembered
 from ptopt.source.index import FUNCTIONS, FunctionNode, own_nodes, walk
@@ -298,7 +298,12 @@ class FrozenForwardRecordsGraph(Rule):
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         if not isinstance(node, ast.Call) or not (node.args or node.keywords):
             return
-        if path_of(node.func) == "self" and file.context.training_step(node) is not None:
+        called = node.func
+        if (
+            isinstance(called, ast.Name)
+            and called.id == "self"
+            and file.context.training_step(node) is not None
+        ):
             return
         path = network_of(node, file) or network_method_of(node, networks(file).evaluated, file)
         if not path or path in networks(file).frozen or may_be_off(node, file) or discarded(node, file):

@@ -272,6 +272,10 @@ class MetricKeepsGraph(Rule):
         """),
     )
 
+    def candidates(self, file: SourceFile) -> list[ast.AST]:
+        entries = [a for a in file.index.of_type(ast.Assign) if isinstance(a.targets[0], ast.Subscript)]
+        return [*file.index.of_type(ast.AugAssign), *file.calls_named("append"), *entries]
+
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         if isinstance(node, ast.AugAssign):
             if isinstance(node.op, ast.Add):

@@ -8,7 +8,7 @@ from typing import ClassVar
 from ptopt.rules.base import Benchmark, Evidence, Invalid, Problem, Rule, Severity, SourceFile
 from ptopt.rules.code import is_call_of, quote
 from ptopt.rules.data._epochs import is_epoch_loop
-from ptopt.rules.shared.loaders import loader_of
+from ptopt.rules.shared.loaders import LOADER_NAMES, loader_of
 from ptopt.source.file import remembered
 from ptopt.source.frequency import Often
 from ptopt.source.index import FUNCTIONS, Loop, own_nodes, walk
@@ -127,6 +127,9 @@ class LoaderRebuiltInLoop(Rule):
                             self.optimizer.step()
         """),
     )
+
+    def candidates(self, file: SourceFile) -> list[ast.AST]:
+        return [call for name in ("next", *LOADER_NAMES) for call in file.calls_named(name)]
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         if is_call_of(node, "next"):

@@ -131,6 +131,9 @@ class PaddedToMaximum(Rule):
         """),
     )
 
+    def candidates(self, file: SourceFile) -> list[ast.AST]:
+        return [keyword for keyword in file.index.of_type(ast.keyword) if keyword.arg == "padding"]
+
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         call = file.index.parent(node)
         if not isinstance(node, ast.keyword) or node.arg != "padding" or not isinstance(call, ast.Call):

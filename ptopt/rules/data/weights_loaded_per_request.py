@@ -266,14 +266,15 @@ def _repeats(function: FunctionNode, file: SourceFile) -> tuple[str, ast.AST | N
 
 def _may_repeat(function: FunctionNode, file: SourceFile) -> bool:
     """Is it run by a loop of this file, or for each sample? Where it is not, no other file needs to be asked."""
-    return file.context.is_item_code(function.body[0]) is not None or function in file.once(_run_by_loops)
+    return function in file.once(_run_by_loops) or file.context.is_item_code(function.body[0]) is not None
 
 
 def _run_by_loops(file: SourceFile) -> set[FunctionNode]:
     """The functions that a loop of the file calls, and those that these call."""
     calls = [
         call
-        for call in file.index.of_type(ast.Call)
+        for name in file.called_names & {function.name for function in file.calls.functions}
+        for call in file.calls_named(name)
         if file.index.may_be_in_loop(call) and next(file.index.loops_of(call), None) is not None
     ]
     found: set[FunctionNode] = set()

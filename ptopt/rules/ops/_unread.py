@@ -3,32 +3,119 @@
 from __future__ import annotations
 
 import ast
+import sys
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from operator import attrgetter
 
 from ptopt.rules.base import SourceFile
 from ptopt.source.bindings import Binding
-from ptopt.source.index import FunctionNode, walk
+from ptopt.source.index import FUNCTIONS, FunctionNode, walk
 from ptopt.source.liveness import Assigned, assigned_names
 
-_EXITS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
+_EXITS = frozenset({ast.Return, ast.Raise, ast.Continue, ast.Break})
 _line_of_node = attrgetter("lineno")
 _line_of_binding = attrgetter("line")
+_ASSIGNMENTS = frozenset({ast.Assign, ast.AnnAssign})
+_SIMPLE = frozenset({ast.Expr, ast.AugAssign, ast.Pass, ast.Assert, *_EXITS})
 _BLOCKS = ("body", "orelse", "finalbody")
+# Pairs of lines: what the code comes to next, in a block and in those around it, stands after the first and up to the second.
+_Ways = tuple[tuple[int, int], ...]
 _MOST_READS = 6  # of a name below an assignment that are looked at
 
 
-def all_are_read(function: FunctionNode, file: SourceFile) -> bool:
-    """Does each assignment of the function that computes something give a name a value that a later line reads?
+@dataclass(slots=True)
+class Unclear:
+    """Assignments of a function, but for those whose value a later line of their own block reads, as most do."""
 
-    Each such line is an assignment further down, of which the same holds, or none; so the last of them is none, and all
-    matter. False where it takes the liveness of the names to tell.
+    read_further_on: list[Assigned] = field(default_factory=list)  # in a block around
+    open: list[Assigned] = field(default_factory=list)  # line numbers alone do not tell
+
+
+def unclear(function: FunctionNode, file: SourceFile) -> Unclear:
+    """One pass over the statements, with line numbers alone, as all functions of a file are asked about."""
+    lines = file.uses.lines
+    found = Unclear()
+    blocks: list[tuple[list[ast.stmt], _Ways]] = [(function.body, ())]
+    while blocks:
+        block, around = blocks.pop()
+        last = block[-1]
+        for statement in block:
+            if statement.__class__ in _EXITS:
+                last, around = statement, ()
+                break
+        reached = last.end_lineno or 0
+        for statement in block:
+            kind = statement.__class__
+            if kind in _SIMPLE:
+                continue
+            here = (statement.end_lineno or 0, reached)
+            if kind not in _ASSIGNMENTS:
+                ways = (here, *around) if here[0] <= reached else ()  # none: it is not reached
+                blocks += [(inner, ways) for inner in _blocks_of(statement)]
+                continue
+            names = _names_of(statement)  # type: ignore[arg-type]
+            for name in names:
+                read, bound = lines(name)
+                first = bisect_right(read, here[0])
+                if first < len(read) and read[first] <= reached:
+                    again = bisect_right(bound, here[0])
+                    if again == len(bound) or read[first] <= bound[again]:
+                        break  # as most: it is read in this block, before it is bound again
+            else:
+                if around and any(_is_read_on((here, *around), *lines(name)) for name in names):
+                    found.read_further_on.append(statement)  # type: ignore[arg-type]
+                elif names:
+                    found.open.append(statement)  # type: ignore[arg-type]
+    return found
+
+
+def _is_read_on(ways: _Ways, read: Sequence[int], bound: Sequence[int]) -> bool:
+    """Does the code come to a line that reads the name before one that binds it?"""
+    for after, last in ways:
+        place = bisect_right(read, after)
+        first = read[place] if place < len(read) else sys.maxsize
+        place = bisect_right(bound, after)
+        anew = bound[place] if place < len(bound) else sys.maxsize
+        if first <= last and first <= anew:
+            return True
+        if anew <= last:
+            return False
+    return False
+
+
+def _names_of(statement: Assigned) -> Collection[str]:
+    """The plain names that the assignment gives values; none where it fills an object, which is seen elsewhere."""
+    if statement.__class__ is ast.Assign and len(statement.targets) == 1:
+        target = statement.targets[0]
+        if target.__class__ is ast.Name:  # as most
+            return (target.id,)
+        if target.__class__ is ast.Attribute or target.__class__ is ast.Subscript:
+            return ()
+    return assigned_names(statement)
+
+
+def _blocks_of(statement: ast.AST) -> Iterator[list[ast.stmt]]:
+    """The blocks of a statement; of a function, which is asked about by itself, none."""
+    if isinstance(statement, FUNCTIONS):
+        return
+    for name in _BLOCKS:
+        if block := getattr(statement, name, None):
+            yield block
+    for part in (*getattr(statement, "handlers", ()), *getattr(statement, "cases", ())):
+        yield part.body
+
+
+def are_read(statements: Iterable[Assigned], function: FunctionNode, file: SourceFile) -> bool:
+    """Does each of the statements that computes something give a name a value that a later line reads?
+
+    Each such line is an assignment further down, of which the same holds if it does of all that are `unclear`, or none; so the last
+    of them is none, and all matter. False where it takes the liveness of the names to tell.
     """
     return all(
-        _is_read(statement, function, file) or _computes_nothing(statement)
-        for statement in file.once(assignments).get(function, ())
+        _is_read(statement, function, file) or _computes_nothing(statement) for statement in statements
     )
 
 
@@ -38,22 +125,9 @@ def _computes_nothing(statement: Assigned) -> bool:
     return value is None or not any(isinstance(node, ast.Name) for node in walk(value))
 
 
-def assignments(file: SourceFile) -> dict[FunctionNode, list[Assigned]]:
-    """Function -> its assignments."""
-    table: dict[FunctionNode, list[Assigned]] = {}
-    for function, statement in file.index.functions_of(file.index.of_type(ast.Assign, ast.AnnAssign)):
-        if function is not None:
-            table.setdefault(function, []).append(statement)
-    return table
-
-
 def _is_read(statement: Assigned, function: FunctionNode, file: SourceFile) -> bool:
     end = statement.end_lineno or statement.lineno
-    targets = statement.targets if statement.__class__ is ast.Assign else ()
-    if len(targets) == 1 and targets[0].__class__ is ast.Name:  # as most
-        return _is_read_below(targets[0].id, statement, end, function, file)
-    names = assigned_names(statement)  # none: it fills an object, which is seen elsewhere
-    return not names or any(_is_read_below(name, statement, end, function, file) for name in names)
+    return any(_is_read_below(name, statement, end, function, file) for name in _names_of(statement))
 
 
 def _is_read_below(
@@ -109,37 +183,8 @@ def _is_passed_by(statement: ast.stmt, node: ast.AST, load: ast.Name, file: Sour
     return False
 
 
-def _goes_on_to(statement: ast.stmt, file: SourceFile) -> int:
-    """The last line of its block that the code comes to from the statement; 0 where that takes a closer look."""
-    parent = file.index.parent(statement)
-    blocks = file.once(_blocks)
-    if parent not in blocks:
-        blocks[parent] = list(_ends_of(parent))
-    line = statement.lineno
-    for last, reached in blocks[parent]:
-        if line <= last:
-            return reached if line < reached else 0
-    return 0
-
-
-def _blocks(file: SourceFile) -> dict[ast.AST | None, list[tuple[int, int]]]:
-    return {}
-
-
-def _ends_of(parent: ast.AST | None) -> Iterator[tuple[int, int]]:
-    """Of each block of the node: its last line, and the last line of the first statement in it that leaves it, if any does."""
-    for name in _BLOCKS:
-        block = getattr(parent, name, None)
-        if isinstance(block, list) and block:
-            last = block[-1].end_lineno or 0
-            leaves = next((s.end_lineno or 0 for s in block if isinstance(s, _EXITS)), last)
-            yield last, leaves
-
-
 def _leads_to(statement: ast.stmt, load: ast.Name, file: SourceFile) -> bool:
     """Does the code go on to the read, in the block of the statement or in one around it?"""
-    if load.lineno <= _goes_on_to(statement, file):
-        return True
     above = file.index.above(load)
     node: ast.AST = statement
     while (parent := file.index.parent(node)) is not None:
@@ -149,8 +194,8 @@ def _leads_to(statement: ast.stmt, load: ast.Name, file: SourceFile) -> bool:
         rest = block[block.index(node) + 1 :] if block else []
         if parent in above:
             child = above[parent]
-            return child in rest and not any(isinstance(s, _EXITS) for s in rest[: rest.index(child)])
-        if any(isinstance(s, _EXITS) for s in rest):
+            return child in rest and not any(s.__class__ in _EXITS for s in rest[: rest.index(child)])
+        if any(s.__class__ in _EXITS for s in rest):
             return False
         node = parent
     return False

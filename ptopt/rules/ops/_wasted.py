@@ -29,8 +29,8 @@ _FOR_EFFECT = re.compile(
     re.I,
 )
 _MEASURES = (
-    "hook synchronize( elapsed_time perf_counter max_memory torch.profiler GradientTape FlopCount cuda_graph cudagraph CUDAGraph "
-    ".capture( prepare_qat convert_fx .observer torch.jit.trace timeit".split()
+    b"hook synchronize( elapsed_time perf_counter max_memory torch.profiler GradientTape FlopCount cuda_graph cudagraph CUDAGraph "
+    b".capture( prepare_qat convert_fx .observer torch.jit.trace timeit".split()
 )
 _PLAIN_DECORATORS = frozenset(
     "staticmethod classmethod no_grad inference_mode autocast custom_fwd script script_method beartype typecheck typechecked "
@@ -167,16 +167,15 @@ def _has_no_effect(call: ast.Call, file: SourceFile) -> bool:
     name, func = called_name(call), call.func
     if name.endswith("_") and not name.endswith("__"):
         return False
-    if expensive(call, file) is not None or cost(call, file) or is_module_call(call, file):
-        return True
+    # What the name tells comes first: to see what a call runs may take other files.
     qualified = file.imports.qualified(func)
     if qualified:
-        return qualified.rpartition(".")[0] in _TENSOR_LIBRARIES and not _LIBRARY_EFFECTS.search(name)
-    if isinstance(func, ast.Name):
-        return name in _BUILTINS or _is_light_module(func, file) or _pure_function(call, file)
-    if name in _METHODS:
+        known = qualified.rpartition(".")[0] in _TENSOR_LIBRARIES and not _LIBRARY_EFFECTS.search(name)
+    else:
+        known = name in (_BUILTINS if isinstance(func, ast.Name) else _METHODS)
+    if known or expensive(call, file) is not None or cost(call, file) or is_module_call(call, file):
         return True
-    return _is_light_module(func, file) or _pure_function(call, file)
+    return not qualified and (_is_light_module(func, file) or _pure_function(call, file))
 
 
 def _is_light_module(func: ast.expr, file: SourceFile) -> bool:
@@ -250,4 +249,4 @@ def _is_for_effect(name: str) -> bool:
 
 
 def _measures(file: SourceFile) -> bool:
-    return any(word in file.text for word in _MEASURES)
+    return any(word in file.data for word in _MEASURES)

@@ -130,9 +130,12 @@ class CacheNeverHit(Rule):
         """),
     )
 
+    def candidates(self, file: SourceFile) -> list[ast.AST]:
+        return [node for node in file.index.of_type(ast.If) if isinstance(node.test, ast.Compare)]
+
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         asked = _asked(node)
-        function = file.index.function_of(node)
+        function = file.index.function_of(node) if asked is not None else None
         if asked is None or function is None or not isinstance(node, ast.If):
             return
         key, cache = asked

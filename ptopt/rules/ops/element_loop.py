@@ -208,6 +208,13 @@ class ElementLoop(Rule):
         sizes="3000 float32",
     )
 
+    def may_be_sure(self, file: SourceFile) -> bool:
+        """Only of a range that may be long, in a loop that does not run once to set something up."""
+        return any(
+            is_range(loop.iter) and not FEW.search(file.source(loop.iter)) and not _set_up(loop, file)
+            for loop in file.index.of_type(ast.For)
+        )
+
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         if not isinstance(node, ast.For) or node.orelse or not is_range(node.iter):
             return

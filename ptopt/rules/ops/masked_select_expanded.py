@@ -80,6 +80,12 @@ class MaskedSelectExpanded(Rule):
         sizes="half of 4096 rows of 256 float32, forward",
     )
 
+    def candidates(self, file: SourceFile) -> list[ast.AST]:
+        """The calls, and the subscripts that are reshaped."""
+        reshaped = [attribute.value for attribute in file.index.attributes_named("view", "reshape")]
+        subscripts = [value for value in reshaped if isinstance(value, ast.Subscript)]
+        return [*file.calls_named("masked_select"), *subscripts]
+
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         if isinstance(node, ast.Subscript):
             if not isinstance(node.ctx, ast.Load) or not _reshaped(node, file):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from ptopt.rules.base import TEXTBOOK, Evidence, Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile
 from ptopt.rules.code import quote
 from ptopt.rules.ops._networks import RUNS, Work
-from ptopt.rules.ops._unread import all_are_read, assignments
+from ptopt.rules.ops._unread import are_read, unclear
 from ptopt.rules.ops._wasted import (
     is_named_for_effect,
     is_only_work,
@@ -201,27 +201,33 @@ class ResultNeverRead(Rule):
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         if not isinstance(node, FUNCTIONS):
             return
-        statements = [s for s in file.once(assignments).get(node, ()) if isinstance(s.value, _MAY_WORK)]
-        if not statements or is_named_for_effect(node, file):
-            return
         # The cheap checks first: what a statement runs may take other files to find out.
+        if is_named_for_effect(node, file):
+            return
+        doubtful = unclear(node, file)
         contrary = [
             (statement, opposite)
-            for statement in statements
-            if file.index.parent(statement) is not node  # as most: it stands under no condition
+            for statement in (*doubtful.open, *doubtful.read_further_on)
+            if isinstance(statement.value, _MAY_WORK)
+            and file.index.parent(statement) is not node  # as most: it stands under no condition
             and (opposite := _only_read_under_the_opposite(statement, node, file)) is not None
         ]
-        if not contrary and all_are_read(node, file) or runs_for_effect(node, file):
+        if not contrary and are_read(doubtful.open, node, file):
             return
         found = what_matters(node, file)
         if found is None:
             return
-        unread = frozenset(
-            s  # what a class in the function assigns has no liveness
-            for s in statements
-            if s in found.after and found.is_unread(s) and _works(s, file)
-        )
-        for waste in _unread(unread, found, node, file) if unread else ():
+        unread = [
+            statement
+            for statement in found.after
+            if isinstance(statement, (ast.Assign, ast.AnnAssign))
+            and isinstance(statement.value, _MAY_WORK)
+            and found.is_unread(statement)
+        ]
+        if not (unread or contrary) or runs_for_effect(node, file):
+            return
+        working = frozenset(statement for statement in unread if _works(statement, file))
+        for waste in _unread(working, found, node, file) if working else ():
             yield from self._problems(waste, node, found, file)
         for statement, opposite in contrary:
             if works := _works(statement, file):
@@ -564,12 +570,12 @@ def _only_read_under_the_opposite(
     statement: Assigned, function: FunctionNode, file: SourceFile
 ) -> tuple[ast.Name, str] | None:
     """A read of the value, and the condition, where all reads stand under the opposite of a condition of the statement."""
-    names = assigned_names(statement)
+    here = dict(_conditions(statement, function, file))
+    names = assigned_names(statement) if here else ()
     if any(len(file.bindings.of(function, name)) != 1 for name in names):
         return None  # as most
-    here = dict(_conditions(statement, function, file))
     found: tuple[ast.Name, str] | None = None
-    for name in names if here else ():
+    for name in names:
         read = False
         for load in file.uses.named_in(function, name):
             if not isinstance(load.ctx, ast.Load):

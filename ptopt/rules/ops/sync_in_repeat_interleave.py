@@ -80,6 +80,14 @@ class SyncInRepeatInterleave(Rule):
         """),
     )
 
+    def may_be_sure(self, file: SourceFile) -> bool:
+        """Only where something beside it tells the size."""
+        ops = (torch_op(node, file, "repeat_interleave") for node in self.candidates(file))
+        return any(
+            op is not None and op.argument(1, "dim") is not None and _partner(op, file) is not None
+            for op in ops
+        )
+
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         op = torch_op(node, file, "repeat_interleave")
         if op is None or keyword_of(op.call, "output_size") is not None:

@@ -29,6 +29,8 @@ _ACCUMULATES = re.compile(r"accum|update_freq|micro_batches|optimizer_period", r
 _WRAPS = re.compile(
     r"^(create|make|wrap|build|get|setup|to|prepare)_(ddp|distributed_data_parallel)(_model)?$"
 )
+_BACKWARD = ("backward", "_backward")
+_SWITCHES = ("update_grad", "need_update")
 _DDP = "torch.nn.parallel.DistributedDataParallel"
 
 
@@ -256,6 +258,13 @@ class AccumulationSyncsEveryMicroBatch(Rule):
         """),
     )
 
+    def candidates(self, file: SourceFile) -> list[ast.AST]:
+        """The calls of a backward pass, and those with an argument that says when the optimizer steps."""
+        switches = [keyword for keyword in file.index.of_type(ast.keyword) if keyword.arg in _SWITCHES]
+        calls = [*map(file.index.parent, switches)]
+        calls += [call for name in _BACKWARD for call in file.calls_named(name)]
+        return [call for call in dict.fromkeys(calls) if isinstance(call, ast.Call)]
+
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         if not isinstance(node, ast.Call) or not _is_backward(node, file) or file.search(_HANDLED):
             return
@@ -346,12 +355,12 @@ def _is_backward(call: ast.Call, file: SourceFile) -> bool:
     func = call.func
     if not isinstance(func, ast.Attribute):
         return _switched_step(call) is not None
-    return func.attr in ("backward", "_backward") or _switched_step(call) is not None
+    return func.attr in _BACKWARD or _switched_step(call) is not None
 
 
 def _switched_step(call: ast.Call) -> ast.expr | None:
     """`(i + 1) % k == 0` of `loss_scaler(loss, optimizer, update_grad=(i + 1) % k == 0)`, as timm and its heirs write it."""
-    condition = keyword_of(call, "update_grad") or keyword_of(call, "need_update")
+    condition = next((c for name in _SWITCHES if (c := keyword_of(call, name)) is not None), None)
     return condition if condition is not None and _has_modulo(condition) else None
 
 

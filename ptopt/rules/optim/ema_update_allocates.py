@@ -102,6 +102,11 @@ result = teacher[0]
         """),
     )
 
+    def candidates(self, file: SourceFile) -> list[ast.AST]:
+        written = [a for a in file.index.of_type(ast.Assign) if isinstance(a.value, ast.BinOp)]
+        copied = [file.index.parent(call) for call in file.calls_named("copy_")]
+        return [*written, *(statement for statement in copied if isinstance(statement, ast.Expr))]
+
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         target, value = _written(node)
         if target is None or not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.Add):

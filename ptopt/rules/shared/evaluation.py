@@ -147,12 +147,14 @@ def _evaluation_of(function: FunctionNode | None, file: SourceFile) -> Evaluatio
     ]
     if not calls or computes_forces(file):
         return None
+    if function is not None and (
+        _SAYS_SO.search(file.source(function)) or _is_left_to_others(function, file)
+    ):
+        return None  # a comment or a framework says so: before other files are read
     on = [(c, p) for c, p in calls if not may_be_off(c, file)]
     off = {p for _, p in calls} - {p for _, p in on}
     if len(on) < len(calls) and (not off or not on):
         return None  # the author knows, and left out a warm-up or the like
-    if function is not None and _SAYS_SO.search(file.source(function)):
-        return None  # a comment tells that the caller does it
     calls = [(c, p) for c, p in on if not discarded(c, file)]
     case = case_of(function, calls, evals, file) if calls else None
     recording = [(c, p) for c, p in calls if not records_nothing(c, file)] if case is not None else calls
@@ -533,8 +535,8 @@ def in_training(call: ast.Call, function: FunctionNode | None, file: SourceFile)
     return not (function is not None and file.context.is_eval_function(function))
 
 
-def wanted_elsewhere(function: FunctionNode, calls: list[tuple[ast.Call, str]], file: SourceFile) -> bool:
-    """Does a framework run the function without autograd, or a caller backpropagate what it returns?"""
+def _is_left_to_others(function: FunctionNode, file: SourceFile) -> bool:
+    """Does a framework run the function without autograd, or is it a test of it?"""
     cls = file.index.class_of(function)
     if (
         function.name not in _LEFT_TO_IT
@@ -542,8 +544,11 @@ def wanted_elsewhere(function: FunctionNode, calls: list[tuple[ast.Call, str]], 
         and any(_FRAMEWORK.search(file.source(base)) for base in cls.bases)
     ):
         return True
-    if "test" in function.name and re.search(r"\bassert|pytest|raises", file.source(function)):
-        return True
+    return "test" in function.name and bool(re.search(r"\bassert|pytest|raises", file.source(function)))
+
+
+def wanted_elsewhere(function: FunctionNode, calls: list[tuple[ast.Call, str]], file: SourceFile) -> bool:
+    """Does a caller backpropagate what the function returns?"""
     callers = file.calls.callers(function)
     return any(
         file.context.training_step(c) is not None or file.context.forward_of(c) is not None for c in callers

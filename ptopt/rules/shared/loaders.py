@@ -25,6 +25,7 @@ _LOADERS = frozenset(
         "monai.data.DataLoader",
     }
 )
+LOADER_NAMES = frozenset(name.rpartition(".")[2] for name in _LOADERS)
 _OF_TENSORS = frozenset({"torch.utils.data.TensorDataset", "torch.utils.data.dataset.TensorDataset"})
 _HOOK = re.compile(r"dataloader|data_loader|get_loader|(make|build|create|get|prepare)\w*_(loader|data)s?$")
 _DEVICE = re.compile(r"(^|_)(device|gpu|cuda)$", re.I)

@@ -231,9 +231,9 @@ def network_method_of(call: ast.Call, evaluated: Collection[str], file: SourceFi
         return ""
     if not evaluated and not _names_a_pass(func.attr):
         return ""
-    path = path_of(func.value)
     if func.attr in KEEPS_TENSOR or func.attr in _OF_ARRAYS:
         return ""  # `eval` of another library gave an array
+    path = path_of(func.value)
     name = path.rpartition(".")[2]
     whole = covered_by(path, evaluated)
     if not whole and not (_names_a_pass(func.attr) and _names_a_model(name)):
@@ -318,27 +318,31 @@ def _self_contained(func: ast.expr, path: str, file: SourceFile) -> bool:
         if binding is not None and binding.kind == "parameter":
             annotation = file.source(binding.value) if binding.value is not None else ""
             return "Callable" in annotation or bool(_SELF_CONTAINED.search(annotation))
-    makers = file.once(_makers).get(path, ())
+    makers = (_maker(value, file) for value in file.once(_given).get(path, ()))
     return any(_SELF_CONTAINED.search(maker) and not _PRETRAINED.search(maker) for maker in makers)
 
 
-def _makers(file: SourceFile) -> dict[str, list[str]]:
-    """Dotted name -> what is assigned to it, as far as that is a dotted name or a call of one."""
-    table: dict[str, list[str]] = {}
+def _given(file: SourceFile) -> dict[str, list[ast.expr]]:
+    """Dotted name -> what is assigned to it."""
+    table: dict[str, list[ast.expr]] = {}
     for assign in file.index.of_type(ast.Assign, ast.AnnAssign):
-        value = _made_by(assign.value)
-        maker = path_of(value) if value is not None else ""
-        given = file.bindings.last_before(value) if isinstance(value, ast.Name) else None
-        if given is not None and given.kind == "parameter" and given.value is not None:
-            maker = path_of(given.value)  # `self.model = model`, of which the annotation tells the class
-        for target in assign.targets if isinstance(assign, ast.Assign) else [assign.target]:
-            path = path_of(target)
-            if path and maker:
-                table.setdefault(path, []).append(maker)
+        if assign.value is not None:
+            for target in assign.targets if isinstance(assign, ast.Assign) else [assign.target]:
+                if path := path_of(target):
+                    table.setdefault(path, []).append(assign.value)
     return table
 
 
-def _made_by(value: ast.expr | None) -> ast.expr | None:
+def _maker(value: ast.expr, file: SourceFile) -> str:
+    """The dotted name that the value is, or a call of it; "" of anything else."""
+    made_by = _made_by(value)
+    given = file.bindings.last_before(made_by) if isinstance(made_by, ast.Name) else None
+    if given is not None and given.kind == "parameter" and given.value is not None:
+        return path_of(given.value)  # `self.model = model`, of which the annotation tells the class
+    return path_of(made_by)
+
+
+def _made_by(value: ast.expr) -> ast.expr:
     """`Pipeline.from_pretrained` of `Pipeline.from_pretrained(name).to(device)`."""
     while isinstance(value, ast.Call):
         func = value.func

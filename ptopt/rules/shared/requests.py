@@ -29,6 +29,7 @@ _EVENTS = frozenset(
     "click submit change upload select input release stop_recording stream then success".split()
 )
 _INTERFACES = frozenset({"Interface", "ChatInterface"})
+_HANDLING = frozenset({"execute"}).union(*(methods for _, _, methods in _HANDLERS))
 
 
 # Texts of which a file with a function for each request or sample, or with a loop, holds one, unless it has a `ROUTE`.
@@ -42,10 +43,10 @@ ROUTE = re.compile(rb"@\s*[\w.]+\.\s*(?:%s)\b" % b"|".join(name.encode() for nam
 
 def request_words(function: FunctionNode, file: SourceFile) -> str:
     """ "for each request (`@app.post`)" of a function that is run once a request, else ""."""
-    decorator = endpoint_decorator(function)
+    decorator = endpoint_decorator(function) if function.decorator_list else ""
     if decorator:
         return f"for each request (`{decorator}`)"
-    cls = file.index.parent(function)
+    cls = file.index.parent(function) if function.name in _HANDLING else None
     if isinstance(cls, ast.ClassDef):
         for base in cls.bases:
             for name, module, methods in _HANDLERS:

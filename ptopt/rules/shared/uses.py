@@ -5,19 +5,25 @@ from __future__ import annotations
 import ast
 
 from ptopt.source.file import SourceFile, remembered
-from ptopt.source.index import own_nodes, walk
+from ptopt.source.index import FUNCTIONS, FunctionNode, own_nodes, walk
+
+
+def uses_of_value(statement: ast.stmt, name: str, file: SourceFile) -> list[ast.Name]:
+    """Where the code of the function itself reads the value that the statement gave the name; of the module, outside of functions."""
+    return _uses_by_statement(file.index.function_of(statement), name, file).get(statement, [])
 
 
 @remembered
-def uses_by_binding(root: ast.AST, file: SourceFile) -> dict[tuple[ast.AST, str], list[ast.Name]]:
-    """(what gave a name its value, the name) -> where that value is read, in the code of `root` itself."""
-    uses: dict[tuple[ast.AST, str], list[ast.Name]] = {}
-    for use in own_nodes(root):
-        if isinstance(use, ast.Name) and isinstance(use.ctx, ast.Load):
-            binding = file.bindings.last_before(use)
-            if binding is not None:
-                uses.setdefault((binding.node, use.id), []).append(use)
-    return uses
+def _uses_by_statement(
+    function: FunctionNode | None, name: str, file: SourceFile
+) -> dict[ast.AST, list[ast.Name]]:
+    table: dict[ast.AST, list[ast.Name]] = {}
+    for use in file.uses.loads(function, name):
+        scope = file.index.enclosing(use, (*FUNCTIONS, ast.Lambda, ast.ClassDef))
+        binding = file.bindings.last_before(use) if scope is function else None
+        if binding is not None:
+            table.setdefault(binding.node, []).append(use)
+    return table
 
 
 @remembered

@@ -95,6 +95,10 @@ class TensorAskedFirst(Rule):
         """),
     )
 
+    def candidates(self, file: SourceFile) -> list[ast.AST]:
+        asked = file.index.of_type(*self.nodes)
+        return [node for node in asked if isinstance(getattr(node, "test", None), ast.BoolOp)]
+
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         test = getattr(node, "test", None)
         if not isinstance(test, ast.BoolOp) or not has_flag(test, file):

@@ -137,6 +137,10 @@ class CopyDropped(Rule):
         """),
     )
 
+    def candidates(self, file: SourceFile) -> list[ast.AST]:
+        statements = [file.index.parent(call) for name in _COPIES for call in file.calls_named(name)]
+        return [statement for statement in statements if isinstance(statement, ast.Expr)]
+
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         call = node.value if isinstance(node, ast.Expr) else None
         if not isinstance(call, ast.Call) or last_name(call.func) not in _COPIES:

@@ -144,14 +144,14 @@ class TableCopiedEveryCall(Rule):
         if move is None or method is None or not isinstance(cls, ast.ClassDef) or _SET_UP.search(method.name):
             return
         sure = _of_parameter(move, method) and not _CALLED_SELDOM.search(cls.name)
-        if not sure and file.frequencies.of(node).often < Often.EVALUATION:
-            return
         made = file.bindings.attribute(cls, table.attr)
         value = file.values.of(made) if made is not None else None
         if made is None or value is None or value.kind != "tensor" or value.device != "cpu":
             return
         if _kept(table.attr, cls, file) or file.guards.rare(node) is not None:
             return
+        if not sure and file.frequencies.of(node).often < Often.EVALUATION:
+            return  # last, as it may take other files to tell
         module = any(_MODULE.search(file.source(base)) for base in cls.bases)
         unsaved = ", persistent=False" if file.facts.has("persistent=False") else ""
         advice = (
