@@ -154,9 +154,11 @@ class Naming:
                 return True
             if stem and _by_stem(data, stem, parent, text.rpartition("/")[0] == folder):
                 return True
-        if parent and _may_be_built(name):
-            if _is_linked(data, folder) or _as_folder(self._builds_in(text, data), folder, parent):
-                return True
+        by_folder = bool(parent) and _may_be_built(name)
+        if by_folder and (
+            _is_linked(data, folder) or _as_folder(self._builds_in(text, data), folder, parent)
+        ):
+            return True
         suffix = name[name.rfind(".") :].encode() if stem else b"ockerfile"
         return any(_fits(found, path) for found in self._templates_of(text, data, suffix))
 
