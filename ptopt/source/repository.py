@@ -384,7 +384,7 @@ class Repository:
                 or not text.calls(word)
                 or not (imported or re.search(rb"[.]%b\s*\(" % word, text.data))
                 or path_kind(other) not in (None, path_kind(path))  # a test of a step is no step
-                or (imported and self._has_its_own(other, path))
+                or (imported and (self._has_its_own(other, path) or text.defines(word)))
             ):
                 continue
             parsed = self._parse(other, text.data)
