@@ -384,8 +384,11 @@ class Repository:
                 or not text.calls(word)
                 or not (imported or re.search(rb"[.]%b\s*\(" % word, text.data))
                 or path_kind(other) not in (None, path_kind(path))  # a test of a step is no step
-                or (imported and (self._has_its_own(other, path) or text.defines(word)))
+                or (imported and self._has_its_own(other, path))
             ):
+                continue
+            if imported and text.defines(word):
+                self._may_parse(other)  # counted, so that other questions are told as much
                 continue
             parsed = self._parse(other, text.data)
             if parsed is None or (imported and any(f.name == name for f in parsed.calls.functions)):
@@ -407,10 +410,14 @@ class Repository:
         return here != there and f"{there}/{name}".lstrip("/") in self._files
 
     def _parse(self, path: str, data: bytes) -> SourceFile | None:
+        return self._parsed(path, data) if self._may_parse(path) else None
+
+    def _may_parse(self, path: str) -> bool:
+        """Is it one of the first files that the review of this one asks for?"""
         if path not in self._asked and len(self._asked) >= _MOST_PARSED:
-            return None
+            return False
         self._asked.add(path)
-        return self._parsed(path, data)
+        return True
 
 
 def _module_word(path: str) -> str:
