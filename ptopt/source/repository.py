@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 _MOST_PARSED = 12  # files that the review of one file parses besides its own
 _TREES = 16  # that are kept for the next file
-_REVIEWED = 4  # trees of files that were reviewed, which are kept for questions of the next ones
 _TEXTS = 160  # that are kept with the words in them
 _BYTES_A_VISIT = 2_000  # that are searched in the time that visiting a node takes
 _LONGEST_PROGRAM = 200_000  # bytes of a file whose imports are read
@@ -43,7 +42,6 @@ class Parsed:
     def __init__(self, most: int | None = None) -> None:
         self._left = most
         self._trees: OrderedDict[tuple[str, bytes], SourceFile | None] = OrderedDict()
-        self._reviewed: OrderedDict[tuple[str, bytes], SourceFile] = OrderedDict()
         self._texts: OrderedDict[str, Searchable] = OrderedDict()
 
     def text(self, path: str, data: bytes) -> Searchable:
@@ -60,18 +58,13 @@ class Parsed:
     def reviewed(self, path: str, data: bytes, facts: ProjectFacts, repository: Repository) -> SourceFile:
         """A file under review. Where a question about another one led to it a moment ago, it is not parsed again.
 
-        Nor where one does a moment later; but what the files of a change are told depends on how many trees were made.
         Raises as `SourceFile.parse` does.
         """
         from ptopt.source.file import SourceFile  # it holds a repository
 
         known = self._trees.get((path, data))
         if known is None:
-            known = SourceFile.parse(path, data, NO_FACTS)
-            if self._left is None:
-                self._reviewed[path, data] = known
-                if len(self._reviewed) > _REVIEWED:
-                    self._reviewed.popitem(last=False)
+            return SourceFile.parse(path, data, facts, repository)
         return known.under_review(facts, repository)
 
     def __call__(self, path: str, data: bytes) -> SourceFile | None:
@@ -87,7 +80,7 @@ class Parsed:
         if self._left is not None:
             self._left -= 1
         try:
-            self._trees[key] = self._reviewed.get(key) or SourceFile.parse(path, data, NO_FACTS)
+            self._trees[key] = SourceFile.parse(path, data, NO_FACTS)
         except ParseError:
             self._trees[key] = None
         if len(self._trees) > _TREES:
