@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import re
 import sys
@@ -46,6 +47,14 @@ class Group(click.Group):
         for each in (cmd, *(cmd.commands.values() if isinstance(cmd, click.Group) else ())):
             each.context_class = _Context
         super().add_command(cmd, name)
+
+    def __call__(self, *args: Any, **extra: Any) -> Any:
+        """The command of a process of its own: what stands in circles goes with it, and is not looked for before."""
+        gc.disable()
+        try:
+            return super().__call__(*args, **extra)
+        finally:
+            gc.freeze()  # nor at the end
 
     def main(self, *args: Any, **extra: Any) -> Any:
         standalone = extra.pop("standalone_mode", True)

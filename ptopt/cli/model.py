@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from types import MappingProxyType
@@ -86,6 +87,7 @@ def _reader(advisor: Advisor, most: int) -> Iterator[SecondReader]:
 
 def _opened(model: ModelChoice, settings: Mapping[str, Any]) -> Advisor:
     """Raises ModelUnavailableError, and what click shows where a package is missing."""
+    gc.enable()  # what stands in circles with tensors shall not wait for the end of the command
     try:
         from ptopt.model.backends.open import open_advisor
 

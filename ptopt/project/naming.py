@@ -42,7 +42,8 @@ _WORD = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-"
 _IN_PATH = frozenset(bytes([c]) for c in _WORD + b"/$*<>")
 _PATH = _WORD + b"/${}"
 _GOES_ON = re.compile(rb"[\w-]|\.\w")
-_BY_FOLDER = rb"(?:docker|podman|buildx|kaniko|kubectl|kustomize|context:|build:|path:)[^\n]{0,300}?"
+_BUILDS = tuple(b"docker podman buildx kaniko kubectl kustomize context: build: path:".split())
+_BY_FOLDER = b"(?:" + b"|".join(_BUILDS) + rb")[^\n]{0,300}?"
 
 
 def may_name(path: str) -> bool:
@@ -148,22 +149,37 @@ class Naming:
         folder, _, name = path.rpartition("/")
         stem = name.rpartition(".")[0] if name.endswith((".yaml", ".yml", ".json")) else ""
         parent = folder.rpartition("/")[2]
-        if name.encode() in data and self._by_path(text, data, path, name, parent):
-            return True
-        if stem and stem.encode() in data and _by_stem(data, stem, parent, text.rpartition("/")[0] == folder):
-            return True
-        if parent and parent.encode() in data and _as_folder(data, folder, parent, name):
+        if (stem or name).encode() in data:
+            if self._by_path(text, data, path, name, parent):
+                return True
+            if stem and _by_stem(data, stem, parent, text.rpartition("/")[0] == folder):
+                return True
+        by_folder = bool(parent) and _may_be_built(name)
+        if by_folder and (
+            _is_linked(data, folder) or _as_folder(self._builds_in(text, data), folder, parent)
+        ):
             return True
         suffix = name[name.rfind(".") :].encode() if stem else b"ockerfile"
-        return suffix in data and any(_fits(found, path) for found in self._templates_of(text, data, suffix))
+        return any(_fits(found, path) for found in self._templates_of(text, data, suffix))
+
+    # What is asked of the same text about each configuration is looked for once.
 
     def _templates_of(self, text: str, data: bytes, suffix: bytes) -> list[str]:
-        if (text, suffix) not in self._found:
-            self._found[text, suffix] = list(_templates(data, suffix))
-        return self._found[text, suffix]
+        if (text, suffix) not in self._templates:
+            self._templates[text, suffix] = list(_templates(data, suffix))
+        return self._templates[text, suffix]
+
+    def _builds_in(self, text: str, data: bytes) -> list[bytes]:
+        if text not in self._builds:
+            self._builds[text] = _building_lines(data)
+        return self._builds[text]
 
     @cached_property
-    def _found(self) -> dict[tuple[str, bytes], list[str]]:
+    def _templates(self) -> dict[tuple[str, bytes], list[str]]:
+        return {}
+
+    @cached_property
+    def _builds(self) -> dict[str, list[bytes]]:
         return {}
 
     def _by_path(self, text: str, data: bytes, path: str, name: str, parent: str) -> bool:
@@ -221,16 +237,41 @@ def _by_stem(data: bytes, stem: str, parent: str, same_folder: bool) -> bool:
     return any(re.search(way, data, re.M) for way in ways)
 
 
-def _as_folder(data: bytes, folder: str, parent: str, name: str) -> bool:
-    """Is its folder built or applied: `docker build docker/`, `kubectl apply -f manifests`, `context: ./docker`?"""
-    if not name.startswith(("Dockerfile", "Containerfile")) and not name.endswith((".yaml", ".yml")):
-        return False
+def _may_be_built(name: str) -> bool:
+    """Is a file of that name found by what is given its folder?"""
     if name.startswith("Dockerfile.") or name.endswith(".Dockerfile"):
         return False  # only one of the standard name is taken from a folder
-    if re.search(rb"\]\((?:\./)?" + re.escape(folder.encode()) + rb"/?\)", data):
-        return True  # a page links to it
-    rest = re.escape(parent.encode()) + rb"/?(?=[\s\"'`),}\]]|$)"
-    for match in re.finditer(_BY_FOLDER + rb"(?<![\w.-])((?:[\w.-]{1,80}/){0,12})" + rest, data, re.M):
+    return name.startswith(("Dockerfile", "Containerfile")) or name.endswith((".yaml", ".yml"))
+
+
+def _is_linked(data: bytes, folder: str) -> bool:
+    """Does a page link to the folder?"""
+    word = folder.encode()
+    return word in data and re.search(rb"\]\((?:\./)?" + re.escape(word) + rb"/?\)", data) is not None
+
+
+def _building_lines(data: bytes) -> list[bytes]:
+    """The lines that may build or apply what a folder holds, each from the first word on that says so."""
+    starts: dict[int, int] = {}  # by the end of the line
+    for word in _BUILDS:
+        at = data.find(word)
+        while at >= 0:
+            end = data.find(b"\n", at)
+            end = len(data) if end < 0 else end
+            starts[end] = min(at, starts.get(end, at))
+            at = data.find(word, end)
+    return [data[start:end] for end, start in starts.items()]
+
+
+def _as_folder(lines: Iterable[bytes], folder: str, parent: str) -> bool:
+    """Is the folder built or applied: `docker build docker/`, `kubectl apply -f manifests`, `context: ./docker`?"""
+    word = parent.encode()
+    near = [line for line in lines if word in line]
+    if not near:
+        return False
+    rest = re.escape(word) + rb"/?(?=[\s\"'`),}\]]|$)"
+    pattern = _BY_FOLDER + rb"(?<![\w.-])((?:[\w.-]{1,80}/){0,12})" + rest
+    for match in (match for line in near for match in re.finditer(pattern, line)):
         before = [
             part for part in match[1].decode("utf-8", "replace").split("/") if part not in ("", ".", "..")
         ]

@@ -177,7 +177,7 @@ def _of_file(file: SourceFile) -> dict[str, float]:
     found["file:accelerator"] = float(file.uses_accelerator)
     found["file:trains"] = float(_trains(file))
     found["file:notebook"] = float(file.is_notebook)
-    text, lowered = file.text, file.text.lower()
+    text, lowered = file.text, file.lowered
     # Plain words first: a pattern without a common start takes as long as ten of them.
     found["file:old torch"] = float(any(w in text for w in _OLD_MARKS) and file.search(_OLD))
     found["file:new torch"] = float(any(w in text for w in _NEW_WORDS) or any(map(file.search, _NEW)))

@@ -95,7 +95,7 @@ def surroundings(at: ast.AST, file: SourceFile) -> dict[str, float]:
 
 def _project(file: SourceFile) -> dict[str, float]:
     """What kind of work the file is about."""
-    text = file.text.lower()
+    text = file.lowered
     return {f"file about:{name}": 1.0 for name, words in _PROJECTS.items() if any(w in text for w in words)}
 
 

@@ -308,12 +308,13 @@ class SourceFile:
         `words`: in lower case, one of which is in whatever it finds; plain words are found many times faster.
         """
         if pattern not in self._searched:
-            may_be = not words or any(word in self._lowered for word in words)
+            may_be = not words or any(word in self.lowered for word in words)
             self._searched[pattern] = may_be and pattern.search(self.text) is not None
         return self._searched[pattern]
 
     @cached_property
-    def _lowered(self) -> str:
+    def lowered(self) -> str:
+        """The text in lower case, for questions on words."""
         return self.text.lower()
 
     def once(self, compute: Callable[[SourceFile], T]) -> T:
@@ -339,7 +340,7 @@ class SourceFile:
             "mps",
             "deepspeed",
         )
-        return any(mark in self._lowered for mark in marks)
+        return any(mark in self.lowered for mark in marks)
 
 
 def _in_other_file(reason: str, path: str, line: int) -> str:

@@ -44,6 +44,7 @@ _FIELDS = {cls: tuple(f for f in fields if f not in _ANNOTATIONS) for cls, field
 _WALKED = {cls: tuple(sorted(fields, key=_ANNOTATIONS.__contains__)) for cls, fields in CODE_FIELDS.items()}
 _PLACELESS = (ast.comprehension, ast.arguments, ast.withitem, ast.match_case)  # without a line
 _NONE: list[ast.AST] = []
+_SHARED = object()
 
 
 class Index:
@@ -55,37 +56,80 @@ class Index:
         self._class_of: dict[FunctionNode, ast.ClassDef | None] = {}
         self._nodes: defaultdict[type, list[ast.AST]] = defaultdict(list)
         parent, nodes, fields = self._parent, self._nodes, _FIELDS
-        names, constants = nodes[ast.Name], nodes[ast.Constant]
-        stack: list[ast.AST] = [tree]
+        # Four fifths of all nodes: these hold no others, or one and perhaps lists, and are written out for speed.
+        name, constant, attribute, call, keyword = (
+            ast.Name,
+            ast.Constant,
+            ast.Attribute,
+            ast.Call,
+            ast.keyword,
+        )
+        names, constants = nodes[name], nodes[constant]
+        attributes, calls, keywords = nodes[attribute], nodes[call], nodes[keyword]
+        child: Any
+        stack: list[Any] = [tree]
         while stack:
             node = stack.pop()
             cls = node.__class__
-            nodes[cls].append(node)
-            if cls is ast.Name or cls is ast.Constant:  # half of all nodes, and hold no others
+            if cls is name:
+                names.append(node)
                 continue
-            inner: list[ast.AST] = []
-            held = node.__dict__
-            for field in fields[cls]:
-                child: Any = held.get(field)
-                kind = child.__class__
-                if kind is list:
-                    for element in child:
-                        if (
-                            element is not None
-                        ):  # the key of `**rest` in a dictionary, a parameter without default
-                            parent[element] = node
-                            inner.append(element)
-                elif kind is ast.Name:
-                    parent[child] = node
-                    names.append(child)
-                elif kind is ast.Constant:
-                    parent[child] = node
-                    constants.append(child)
-                elif child is not None:
-                    parent[child] = node
-                    inner.append(child)
-            inner.reverse()
-            stack += inner
+            if cls is constant:
+                constants.append(node)
+                continue
+            if cls is call:
+                calls.append(node)
+                given = node.keywords
+                if given:
+                    for child in given:
+                        parent[child] = node
+                    stack += given[::-1]
+                given = node.args
+                if given:
+                    for child in given:
+                        parent[child] = node
+                    stack += given[::-1]
+                child = node.func
+            elif cls is attribute:
+                attributes.append(node)
+                child = node.value
+            elif cls is keyword:
+                keywords.append(node)
+                child = node.value
+            else:
+                nodes[cls].append(node)
+                inner: list[ast.AST] = []
+                held = node.__dict__
+                for field in fields[cls]:
+                    child = held.get(field)
+                    kind = child.__class__
+                    if kind is list:
+                        for element in child:
+                            if (
+                                element is not None
+                            ):  # the key of `**rest` in a dictionary, a parameter without default
+                                parent[element] = node
+                                inner.append(element)
+                    elif kind is name:
+                        parent[child] = node
+                        names.append(child)
+                    elif kind is constant:
+                        parent[child] = node
+                        constants.append(child)
+                    elif child is not None:
+                        parent[child] = node
+                        inner.append(child)
+                inner.reverse()
+                stack += inner
+                continue
+            parent[child] = node
+            kind = child.__class__
+            if kind is name:
+                names.append(child)
+            elif kind is constant:
+                constants.append(child)
+            else:
+                stack.append(child)
 
     @overload
     def of_type(self, a: type[N], /) -> Iterator[N]: ...
@@ -156,10 +200,10 @@ class Index:
 
     def function_of(self, node: ast.AST) -> FunctionNode | None:
         """The function in whose body `node` runs. A decorator or a default runs outside of its function."""
-        line = getattr(node, "lineno", 0)
-        known = self._functions_by_line.get(line, node) if line else node
-        if known is not node:
-            return known  # type: ignore[return-value]
+        lines, line = self._functions_by_line, getattr(node, "lineno", 0)
+        if line < len(lines) and lines[line] is not _SHARED:
+            known: FunctionNode | None = lines[line]
+            return known
         for ancestor, child in self.ancestors(node):
             if isinstance(ancestor, FUNCTIONS) and child in ancestor.body:
                 return ancestor
@@ -167,28 +211,24 @@ class Index:
 
     def functions_of(self, nodes: Iterable[N]) -> Iterator[tuple[FunctionNode | None, N]]:
         """Each node with the function in whose body it runs: `function_of`, for many."""
-        lines: dict[int, Any] = self._functions_by_line
+        lines, shared = self._functions_by_line, _SHARED
         for node in nodes:
-            known = lines.get(getattr(node, "lineno", 0), node)
-            yield (self.function_of(node) if known is node else known), node
+            known = lines[getattr(node, "lineno", 0)]
+            yield (self.function_of(node) if known is shared else known), node
 
     @cached_property
-    def _functions_by_line(self) -> dict[int, ast.AST | None]:
-        """Line -> the function whose body it belongs to. Lines that a header shares with a body are left out."""
-        table: dict[int, ast.AST | None] = dict.fromkeys(range(1, self._last_line + 1))
+    def _functions_by_line(self) -> list[Any]:
+        """By line, the function whose body it belongs to; `_SHARED` where a header shares it with a body, and for no line."""
+        last = max((stmt.end_lineno or 0 for stmt in self.tree.body), default=0)
+        table: list[Any] = [_SHARED] + [None] * last
         for function in sorted(self.of_type(*FUNCTIONS), key=lambda f: (f.lineno, -(f.end_lineno or 0))):
             start, end = function.body[0].lineno, function.end_lineno or function.lineno
             header = [function.lineno, *(getattr(n, "end_lineno", 0) for n in _header(function))]
             if max(header) < start:
-                table.update(dict.fromkeys(range(start, end + 1), function))
+                table[start : end + 1] = [function] * (end + 1 - start)
             else:
-                for line in range(function.lineno, end + 1):
-                    table.pop(line, None)
+                table[function.lineno : end + 1] = [_SHARED] * (end + 1 - function.lineno)
         return table
-
-    @property
-    def _last_line(self) -> int:
-        return max((stmt.end_lineno or 0 for stmt in self.tree.body), default=0)
 
     def class_of(self, node: ast.AST) -> ast.ClassDef | None:
         """The innermost class that `node` stands in."""

@@ -380,6 +380,9 @@ class Repository:
                 or (imported and self._has_its_own(other, path))
             ):
                 continue
+            if imported and text.defines(word):
+                self._may_parse(other)  # counted, so that other questions are told as much
+                continue
             parsed = self._parse(other, text.data)
             if parsed is None or (imported and any(f.name == name for f in parsed.calls.functions)):
                 continue  # it has a function of that name itself
@@ -400,10 +403,14 @@ class Repository:
         return here != there and f"{there}/{name}".lstrip("/") in self._files
 
     def _parse(self, path: str, data: bytes) -> SourceFile | None:
+        return self._parsed(path, data) if self._may_parse(path) else None
+
+    def _may_parse(self, path: str) -> bool:
+        """Is it one of the first files that the review of this one asks for?"""
         if path not in self._asked and len(self._asked) >= _MOST_PARSED:
-            return None
+            return False
         self._asked.add(path)
-        return self._parsed(path, data)
+        return True
 
 
 def _module_word(path: str) -> str:

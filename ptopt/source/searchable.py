@@ -15,6 +15,7 @@ _WORD = frozenset(
 )
 _TO_WORDS = bytes(c if c in _WORD else ord(" ") for c in range(256))
 _OPENED = re.compile(rb"\s*\(")
+_QUOTES = (b'"""', b"'''")
 
 
 @functools.cache
@@ -80,6 +81,14 @@ class Searchable:
             heads = (text.partition(b"(") for text in self.data.split(b"def ")[1:])
             self._defined = frozenset(name for name, bracket, _ in heads if bracket and b"\n" not in name)
         return self._defined
+
+    def defines(self, name: bytes) -> bool:
+        """Does its code define a function of that name, as far as its words tell? Not where that may stand in a text."""
+        if name not in self.defined:
+            return False
+        data = self.data
+        heads = re.finditer(rb"^[ \t]*(?:async )?def %b\(" % re.escape(name), data, re.M)
+        return any(all(data.count(quotes, 0, head.start()) % 2 == 0 for quotes in _QUOTES) for head in heads)
 
     def functions(self, name: bytes) -> Iterator[bytes]:
         """The text of each function of that name, at least: up to the next function or class that does not stand in it."""

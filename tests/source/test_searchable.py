@@ -23,6 +23,14 @@ def test_definitions_are_of_the_whole_name() -> None:
     assert b"fetch_it" not in text.defined
 
 
+def test_what_may_stand_in_a_text_is_no_definition() -> None:
+    text = b'def step(x):\n    """As in\n\n    def run(x): ...\n    """\n    # def off(x):\n\nclass A:\n    async def go(self): pass\n'
+    assert [name for name in (b"step", b"run", b"off", b"go", b"A") if Searchable(text).defines(name)] == [
+        b"step",
+        b"go",
+    ]
+
+
 def test_calls_may_have_a_space_before_the_bracket() -> None:
     text = Searchable(TEXT)
     assert text.calls(b"fetch_it")

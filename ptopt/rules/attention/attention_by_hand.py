@@ -283,7 +283,7 @@ class AttentionByHand(Rule):
             scores is None
             or mixed is None
             or _written_between(scores, mixed, file)
-            or any(word in file.text for word in _SECOND_ORDER)
+            or file.once(_is_second_order)
             or beyond_fused(scores, function, file)
             or has_fused_path(node, function, file)
         ):
@@ -488,3 +488,7 @@ def _is_learned(factor: ast.expr, file: SourceFile) -> bool:
         return False
     made = file.bindings.attribute(cls, factor.attr)
     return isinstance(made, ast.Call) and last_name(made.func) == "Parameter"
+
+
+def _is_second_order(file: SourceFile) -> bool:
+    return any(word in file.text for word in _SECOND_ORDER)

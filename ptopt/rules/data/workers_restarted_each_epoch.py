@@ -24,8 +24,8 @@ from ptopt.source.index import Loop
 
 # Workers keep the copy of the dataset they were started with: a dataset that changes must restart them.
 _DATASET_CHANGES = re.compile(
-    r"\bdataset\.\w+ *=[^=]|data\w*\.(set_epoch|set_\w+|resample\w*|reset\w*|update\w*|shuffle|regenerate\w*|refresh\w*|add|"
-    r"append|extend|next_\w+|step\w*|collect)\("
+    r"data(?:(?<=\bdata)set\.\w+ *=[^=]|\w*\.(?:set_epoch|set_\w+|resample\w*|reset\w*|update\w*|shuffle|regenerate\w*|refresh\w*|add|"
+    r"append|extend|next_\w+|step\w*|collect)\()"
 )
 # What prepares the dataset of a loader for the next epoch: kept workers hold their own copy.
 _CHANGED_ELSEWHERE = re.compile(

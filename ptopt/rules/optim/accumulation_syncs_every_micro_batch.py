@@ -15,11 +15,13 @@ from ptopt.source.file import remembered
 from ptopt.source.index import FUNCTIONS, FunctionNode, Loop, own_nodes, walk
 
 # Any of these tells that somebody decides when gradients are averaged, or that another engine does.
-_HANDLED = re.compile(
-    r"no_sync|ddp_sync|accumulate\(|no_backward_sync|require_backward_grad_sync|set_requires_gradient_sync|deepspeed"
-    r"|gradient_accumulation_plugin|GradientAccumulationPlugin|FullyShardedDataParallel|fully_shard|\bFSDP\b|horovod|bmtrain|\bbmt\b|colossalai"
-    r"|apex\.parallel|[Bb]ooster\.|set_is_last_backward|DistributedFusedAdam|delay_allreduce|DataParallelImpl"
-)
+_HANDLED_WORDS = (
+    "no_sync", "ddp_sync", "accumulate(", "no_backward_sync", "require_backward_grad_sync", "set_requires_gradient_sync",
+    "deepspeed", "gradient_accumulation_plugin", "GradientAccumulationPlugin", "FullyShardedDataParallel", "fully_shard", "horovod",
+    "bmtrain", "colossalai", "apex.parallel", "Booster.", "booster.", "set_is_last_backward", "DistributedFusedAdam",
+    "delay_allreduce", "DataParallelImpl",
+)  # fmt: skip
+_HANDLED = re.compile(r"\b(?:FSDP|bmt)\b")
 _DISTRIBUTED = re.compile(
     r"DistributedDataParallel|\bddp\b|is_distributed|distributed_model|world_size|local_rank", re.I
 )
@@ -266,7 +268,7 @@ class AccumulationSyncsEveryMicroBatch(Rule):
         return [call for call in dict.fromkeys(calls) if isinstance(call, ast.Call)]
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
-        if not isinstance(node, ast.Call) or not _is_backward(node, file) or file.search(_HANDLED):
+        if not isinstance(node, ast.Call) or not _is_backward(node, file) or file.once(_is_handled):
             return
         wrapper = file.once(_wrapper)
         if wrapper is None and not _is_distributed(file) and not _wrapped_elsewhere(node, file):
@@ -312,6 +314,10 @@ class AccumulationSyncsEveryMicroBatch(Rule):
         yield dataclasses.replace(
             found, elsewhere=() if step is None else (dataclasses.replace(found, node=step),)
         )
+
+
+def _is_handled(file: SourceFile) -> bool:
+    return any(word in file.text for word in _HANDLED_WORDS) or file.search(_HANDLED, ("fsdp", "bmt"))
 
 
 def _is_distributed(file: SourceFile) -> bool:
