@@ -98,6 +98,8 @@ def read(path: Path, files: Iterable[str] = ()) -> Profile | Memory:
 
 def runs_in(paths: Sequence[Path], files: Iterable[str] = ()) -> list[Profile]:
     """The recorded runs that a review of `files` is weighed with. Raises ClickException for memory snapshots: they have no steps."""
+    if not paths:
+        return []
     from ptopt.profiles.snapshot import Memory
 
     found, files = [], list(files)
@@ -135,13 +137,13 @@ def weighed_with(
 
     `how` is what the review was made with.
     """
+    if not runs:
+        return review
     from ptopt.profiles.attach import weighed
     from ptopt.profiles.lines import named_lines
     from ptopt.report.text import visible
     from ptopt.review import review_files
 
-    if not runs:
-        return review
     for run in runs:
         if not named_lines(run, kept.texts):
             say(

@@ -119,7 +119,7 @@ class _Words:
         for word in self._inside:
             if word in vocabulary:
                 return True
-        return any(word in data for word in self._plain)
+        return bool(self._plain) and any(word in data for word in self._plain)  # most have none
 
 
 @functools.cache
