@@ -264,7 +264,9 @@ def _evidence(
     run = [(c, ran if (ran := path_of(c.func)).startswith(f"{p}.") else p) for c, p in calls]
     found = [Evidence(c.lineno, f"runs `{ran}` with autograd on") for c, ran in run]
     found += [
-        Evidence(evals[p], "eval mode, which records as well") for p in {p for _, p in calls} if p in evals
+        Evidence(evals[p], "eval mode, which records as well")
+        for p in dict.fromkeys(p for _, p in calls)
+        if p in evals
     ]
     if function is None:
         return tuple(found)
