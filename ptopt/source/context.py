@@ -245,9 +245,7 @@ class Context:
                 and self.is_training_mark(call)
                 for marked in self._index.attributes_named("step", *_BACKWARD)
             )
-            or any(
-                len(call.args) > 1 and self.is_training_mark(call) for call in self._index.of_type(ast.Call)
-            )
+            or any(map(self.goes_through_scaler, self._index.of_type(ast.Call)))
         )
 
     def training_step(self, node: ast.AST) -> Step | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 from ptopt.source.bindings import Bindings
@@ -104,18 +104,26 @@ class HostNames:
         """Function and name -> its reads that take host memory alone: `x.numpy()`, `np.mean(x)`, `axis.imshow(x)`."""
         table: dict[tuple[FunctionNode | None, str], list[ast.Name]] = {}
         for call in self._index.of_type(ast.Call):
-            for name in self._demands(call):
+            for name in self._demanded_by(call):
                 table.setdefault((self._index.function_of(call), name.id), []).append(name)
         return table
 
-    def _demands(self, call: ast.Call) -> Iterator[ast.Name]:
+    def _demanded_by(self, call: ast.Call) -> list[ast.Name]:
         func = call.func
-        held = func.value if isinstance(func, ast.Attribute) and func.attr == "numpy" else None
-        if isinstance(held, ast.Name) and not (call.args or call.keywords):
-            yield held
-        library = self._imports.qualified(func).partition(".")[0]
-        if library in _HOST_LIBRARIES or (isinstance(func, ast.Attribute) and func.attr in _HOST_METHODS):
-            yield from (arg for arg in call.args if isinstance(arg, ast.Name))
+        method = func.attr if isinstance(func, ast.Attribute) else ""
+        if isinstance(func, ast.Attribute) and method == "numpy" and not (call.args or call.keywords):
+            return [func.value] if isinstance(func.value, ast.Name) else []
+        names = [arg for arg in call.args if isinstance(arg, ast.Name)]
+        return names if names and (method in _HOST_METHODS or self._runs_on_host(func)) else []
+
+    def _runs_on_host(self, func: ast.expr) -> bool:
+        return (
+            self._imports_host_library and self._imports.qualified(func).partition(".")[0] in _HOST_LIBRARIES
+        )
+
+    @cached_property
+    def _imports_host_library(self) -> bool:
+        return any(map(self._imports.imports, _HOST_LIBRARIES))
 
     @cached_property
     def _made_into_tensors(self) -> dict[tuple[FunctionNode | None, str], list[ast.Name]]:

@@ -223,8 +223,7 @@ class Index:
         table: list[Any] = [_SHARED] + [None] * last
         for function in sorted(self.of_type(*FUNCTIONS), key=lambda f: (f.lineno, -(f.end_lineno or 0))):
             start, end = function.body[0].lineno, function.end_lineno or function.lineno
-            header = [function.lineno, *(getattr(n, "end_lineno", 0) for n in _header(function))]
-            if max(header) < start:
+            if _end_of_header(function) < start:
                 table[start : end + 1] = [function] * (end + 1 - start)
             else:
                 table[function.lineno : end + 1] = [_SHARED] * (end + 1 - function.lineno)
@@ -307,13 +306,13 @@ class Index:
         return ".".join(reversed(names))
 
 
-def _header(function: FunctionNode) -> Iterator[ast.AST]:
-    """The parts of a function that are evaluated where it is defined, decorators left out."""
+def _end_of_header(function: FunctionNode) -> int:
+    """The last line of what is evaluated where the function is defined: of parts in source order, that of the last one."""
     args = function.args
-    yield from [*args.posonlyargs, *args.args, *args.kwonlyargs, *args.defaults]
-    yield from [
-        part for part in (args.vararg, args.kwarg, *args.kw_defaults, function.returns) if part is not None
-    ]
+    lists = (args.posonlyargs, args.args, args.kwonlyargs, args.defaults, args.kw_defaults)
+    last = [parts[-1] for parts in lists if parts]
+    ends = [part.end_lineno or 0 for part in (*last, args.vararg, args.kwarg, function.returns) if part]
+    return max(function.lineno, *ends, 0)
 
 
 def is_main_test(test: ast.expr) -> bool:

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Set
 from functools import cached_property
 from itertools import islice
 from operator import attrgetter
-from typing import NamedTuple
 
 from ptopt.source.calls import last_name
 from ptopt.source.index import FunctionNode, Index
@@ -56,15 +55,6 @@ _MOST_USES = 8  # of a name after its binding that are looked at
 _MOST_NAMES = 4  # local names that are followed one after the other
 
 
-class _Table(NamedTuple):
-    """Name -> where it is read, where it gets a value or is deleted, and the lines of these places."""
-
-    read: defaultdict[str, list[ast.Name]]
-    stored: defaultdict[str, list[ast.Name]]
-    lines_read: defaultdict[str, list[int]]
-    lines_stored: defaultdict[str, list[int]]
-
-
 class Uses:
     """Where the values of one file go."""
 
@@ -91,7 +81,7 @@ class Uses:
         known = self._loads.get(name)
         if known is None:
             known = self._loads[name] = {}
-            read = sorted(self._table.read.get(name, ()), key=_by_place)
+            read = sorted(self._read.get(name, ()), key=_by_place)
             for owner, node in self._index.functions_of(read):
                 known.setdefault(owner, []).append(node)
         return known.get(function, [])
@@ -116,25 +106,26 @@ class Uses:
         """Every place of the file where the name stands, in source order."""
         found = self._named.get(name)
         if found is None:
-            found = self._table.read.get(name, []) + self._table.stored.get(name, [])
+            found = self._read.get(name, []) + self._stored.get(name, [])
             found.sort(key=_by_place)
             self._named[name] = found
         return found
 
     def reads(self, name: str) -> list[ast.Name]:
         """Every place of the file where the name is read, in the order of what the names are parts of."""
-        return self._table.read.get(name, [])
+        return self._read.get(name, [])
 
     def stored(self, name: str) -> list[ast.Name]:
         """Every place of the file where the name gets a value or is deleted."""
-        return self._table.stored.get(name, [])
+        return self._stored.get(name, [])
 
     def lines(self, name: str) -> tuple[list[int], list[int]]:
         """The lines of the file that read the name, in order, and those that give it a value. `x += 1` does both."""
         known = self._lines.get(name)
         if known is None:
-            read = self._table.lines_read.get(name, []) + self._changed.get(name, [])
-            known = self._lines[name] = (sorted(read), sorted(self._table.lines_stored.get(name, ())))
+            read = [node.lineno for node in self._read.get(name, ())] + self._changed.get(name, [])
+            stored = [node.lineno for node in self._stored.get(name, ())]
+            known = self._lines[name] = (sorted(read), sorted(stored))
         return known
 
     @cached_property
@@ -149,7 +140,7 @@ class Uses:
     @property
     def names(self) -> Set[str]:
         """All names that stand in the file."""
-        return self._table.read.keys() | self._table.stored.keys()
+        return self._read.keys() | self._stored.keys()
 
     @cached_property
     def bound(self) -> frozenset[str]:
@@ -157,7 +148,7 @@ class Uses:
         of_type = self._index.of_type
         imported = (alias for node in of_type(ast.Import, ast.ImportFrom) for alias in node.names)
         return _BUILTINS.union(
-            self._table.stored,
+            self._stored,
             (alias.asname or alias.name.partition(".")[0] for alias in imported),
             (node.name for node in of_type(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)),
             (argument.arg for argument in of_type(ast.arg)),
@@ -166,18 +157,19 @@ class Uses:
         )
 
     @cached_property
-    def _table(self) -> _Table:
-        table = _Table(defaultdict(list), defaultdict(list), defaultdict(list), defaultdict(list))
-        read, stored, lines_read, lines_stored = table
+    def _read(self) -> dict[str, list[ast.Name]]:
+        table: defaultdict[str, list[ast.Name]] = defaultdict(list)
         load = ast.Load
         for node in self._index.of_type(ast.Name):
-            name = node.id
             if node.ctx.__class__ is load:
-                read[name].append(node)
-                lines_read[name].append(node.lineno)
-            else:
-                stored[name].append(node)
-                lines_stored[name].append(node.lineno)
+                table[node.id].append(node)
+        return table
+
+    @cached_property
+    def _stored(self) -> dict[str, list[ast.Name]]:
+        table: defaultdict[str, list[ast.Name]] = defaultdict(list)
+        for node in self._index.stored_names:
+            table[node.id].append(node)
         return table
 
     def _ways(self, expr: ast.AST, names: int) -> set[str]:

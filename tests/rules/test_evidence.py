@@ -34,6 +34,21 @@ def test_evidence_of_an_evaluation_is_not_in_the_training() -> None:
     assert {evidence.line for evidence in hit.problem.evidence} <= {9, 10, 11}
 
 
+MANY = [f"{name}_model" for name in ("first", "second", "third", "fourth", "fifth", "sixth")]
+COMPARES = "\n".join(
+    ["import torch", "x = load()", *(f"{model} = build().eval()" for model in MANY)]
+    + [f"print({model}.forward(x).argmax(1))" for model in MANY]
+)
+
+
+def test_evidence_of_a_script_stands_in_the_order_of_the_passes() -> None:
+    rule = find_rule("evaluation-records-graph")
+    assert rule is not None
+    (hit,) = run(SourceFile.parse("eval.py", COMPARES.encode()), [rule()])
+    lines = [evidence.line for evidence in hit.problem.evidence if "eval mode" in evidence.note]
+    assert lines == list(range(3, 9))
+
+
 COUNTED = """\
 import torch
 

@@ -12,7 +12,7 @@ from ptopt.rules.ops._pure import changes, is_conditional, is_deferred, reads
 from ptopt.source.calls import called_name, last_name
 from ptopt.source.file import remembered
 from ptopt.source.index import FunctionNode, own_nodes
-from ptopt.source.searchable import Searchable, identifiers_of
+from ptopt.source.searchable import Searchable
 
 # What reads weights or vocabularies from disk, by its name as the file imports it.
 _LOADS = re.compile(
@@ -28,7 +28,7 @@ _LOADS_BY_LAST = re.compile(
     r"load_checkpoint_and_dispatch|InferenceSession|load_state_dict_from_url|SentencePieceProcessor|StableDiffusionPipeline|"
     r"load|create_model\w*|load_model|pipeline|Reader|load_file|read_index)$"
 )
-# Words of which a function holds one that loads something, unless what it calls does, or an import renames it.
+# Words of which a function calls one that loads something, unless what it calls does, or an import renames it.
 _WORDS = frozenset(
     b"from_pretrained from_single_file load_from_checkpoint SentenceTransformer CrossEncoder WhisperModel LPIPS "
     b"load_checkpoint_and_dispatch InferenceSession load_state_dict_from_url SentencePieceProcessor StableDiffusionPipeline load "
@@ -80,9 +80,10 @@ def _known_to_load(data: bytes) -> dict[tuple[bytes, int], bool]:
 
 
 def _holds_a_load(text: Searchable, name: bytes, depth: int) -> bool:
-    for function in text.functions(name):
-        words = identifiers_of(function)
-        if not _WORDS.isdisjoint(words) or any(word.startswith(_CREATES) for word in words):
+    for function in map(Searchable, text.functions(name)):
+        words = function.identifiers
+        loading = (word for word in words if word in _WORDS or word.startswith(_CREATES))
+        if any(map(function.calls, loading)):
             return True
         if depth > 1 and any(_may_load(text, other, depth - 1) for other in words & text.defined - {name}):
             return True
@@ -90,7 +91,8 @@ def _holds_a_load(text: Searchable, name: bytes, depth: int) -> bool:
 
 
 def _renames(data: bytes) -> bool:
-    return _RENAMED.search(data) is not None
+    lines = [line for line in data.split(b"\n") if b" as" in line or b"ultralytics" in line]  # found faster
+    return _RENAMED.search(b"\n".join(lines)) is not None
 
 
 _MAY_LOAD = [functools.partial(_may_load, depth=depth) for depth in range(_DEPTH + 1)]

@@ -22,11 +22,11 @@ _STATE = re.compile(
     r"cache|past|memor|state|hidden|(^|_)kvs?(_|$)|(^|_)mems?(_|$)|buffer|hook|record|captur|store|collect|inference_params",
     re.I,
 )
+# In lower case: Python finds words several times faster than with `re.I`.
 _FOR_EFFECT = re.compile(
     r"warm|bench|profil|calib|quanti|observ|dummy|shape|flops|macs|latency|throughput|speed|timing|time_|_time|memory|summary|"
     r"trace|export|compile|capture|hook|update_bn|recal|swa|prune|sanity|smoke|check|verify|debug|test_|init|stat(s|istics)?(_|$)|"
     r"(^|_)probe|find_|attribut|saliency|prefill|build|setup|materiali[sz]e|record|measure|estimate",
-    re.I,
 )
 _MEASURES = (
     b"hook synchronize( elapsed_time perf_counter max_memory torch.profiler GradientTape FlopCount cuda_graph cudagraph CUDAGraph "
@@ -245,7 +245,7 @@ def is_named_for_effect(function: FunctionNode, file: SourceFile) -> bool:
 
 @lru_cache(maxsize=4096)  # methods of many classes have the same names
 def _is_for_effect(name: str) -> bool:
-    return _FOR_EFFECT.search(name) is not None
+    return _FOR_EFFECT.search(name.lower()) is not None
 
 
 def _measures(file: SourceFile) -> bool:

@@ -141,6 +141,9 @@ class RowLoop(Rule):
             return
         if not isinstance(node.iter, (ast.Name, ast.Subscript)) and not is_range(node.iter):
             return
+        last = node.end_lineno or 0
+        if not any(node.lineno <= call.lineno <= last for call in file.calls_named("item")):
+            return  # as most
         reductions: list[Op] = []
         reads: list[ast.Call] = []
         for inner in own_nodes(node):

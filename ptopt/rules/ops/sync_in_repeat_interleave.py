@@ -10,7 +10,7 @@ from ptopt.rules.code import add_keyword, keyword_of, quote
 from ptopt.rules.ops._calls import Op, torch_op
 from ptopt.source.file import remembered
 from ptopt.source.frequency import Often
-from ptopt.source.index import FunctionNode, own_nodes
+from ptopt.source.index import FUNCTIONS, FunctionNode
 
 _ELEMENTWISE = (ast.Add, ast.Sub, ast.Mult, ast.Div)
 
@@ -131,7 +131,7 @@ def _partner(op: Op, file: SourceFile) -> ast.expr | None:
     if other is None and isinstance(parent, ast.Assign) and isinstance(parent.targets[0], ast.Name):
         name = parent.targets[0].id
         function = file.index.function_of(op.call)
-        uses = _combined(function, file).get(name, []) if function is not None else []
+        uses = _combined(name, function, file) if function is not None else []
         first = bisect_right(uses, op.call.lineno, key=lambda use: use[0])
         other = uses[first][1] if first < len(uses) else None
     if not isinstance(other, ast.Name) or not file.values.is_tensor(other):
@@ -145,15 +145,14 @@ def _partner(op: Op, file: SourceFile) -> ast.expr | None:
 
 
 @remembered
-def _combined(function: FunctionNode, file: SourceFile) -> dict[str, list[tuple[int, ast.expr]]]:
-    """Name -> (line, the other operand) of each use in element-wise arithmetic, in source order."""
-    table: dict[str, list[tuple[int, ast.expr]]] = {}
-    for use in own_nodes(function):
-        if isinstance(use, ast.Name) and isinstance(use.ctx, ast.Load):
-            other = _other_side(use, file)
-            if other is not None:
-                table.setdefault(use.id, []).append((use.lineno, other))
-    return table
+def _combined(name: str, function: FunctionNode, file: SourceFile) -> list[tuple[int, ast.expr]]:
+    """(Line, the other operand) of each use of the name in element-wise arithmetic of the function itself, in source order."""
+    return [
+        (use.lineno, other)
+        for use in file.uses.loads(function, name)
+        if (other := _other_side(use, file)) is not None
+        and file.index.enclosing(use, (*FUNCTIONS, ast.Lambda)) is function
+    ]
 
 
 def _other_side(expr: ast.expr, file: SourceFile) -> ast.expr | None:

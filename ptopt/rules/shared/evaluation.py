@@ -6,6 +6,7 @@ import ast
 import re
 from collections import defaultdict
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from ptopt.rules.base import TEXTBOOK, Evidence, SourceFile
 from ptopt.rules.shared.autograd import may_be_off, run_with_autograd_off
@@ -106,13 +107,18 @@ def may_be_sure_of_one(file: SourceFile) -> bool:
     places: set[FunctionNode | None] = set()
     for outer, function in file.index.functions_of(file.calls.functions):
         name = function.name if outer is None else _name_of(function, file)
-        if function.name == "__call__" or _EVALUATES.search(name) or _INFERS.search(name):
+        if function.name == "__call__" or _evaluates_or_infers(name):
             places.add(function)
     return any(_runs_a_network(place, file) for place in places) or any(
         file.context.is_eval_loop(loop)
         for place, loop in file.index.functions_of(file.index.of_type(ast.For, ast.AsyncFor))
         if place not in places and _runs_a_network(place, file)
     )
+
+
+@lru_cache(maxsize=4096)  # methods of many classes have the same names
+def _evaluates_or_infers(name: str) -> bool:
+    return bool(_EVALUATES.search(name) or _INFERS.search(name))
 
 
 @remembered
@@ -258,7 +264,9 @@ def _evidence(
     run = [(c, ran if (ran := path_of(c.func)).startswith(f"{p}.") else p) for c, p in calls]
     found = [Evidence(c.lineno, f"runs `{ran}` with autograd on") for c, ran in run]
     found += [
-        Evidence(evals[p], "eval mode, which records as well") for p in {p for _, p in calls} if p in evals
+        Evidence(evals[p], "eval mode, which records as well")
+        for p in dict.fromkeys(p for _, p in calls)
+        if p in evals
     ]
     if function is None:
         return tuple(found)
