@@ -5,7 +5,7 @@ Text in, values out: the head files come through a function, so that nothing her
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import PurePosixPath, PureWindowsPath
@@ -32,29 +32,6 @@ class Hunk:
         return range(self.start, self.start + self.count)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _FirstLines(Set[int]):
-    """The lines from 1 to the last: of whole files, which are many, their numbers are hardly ever asked for."""
-
-    last: int
-
-    def __contains__(self, line: object) -> bool:
-        return isinstance(line, int) and 0 < line <= self.last
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(range(1, self.last + 1))
-
-    def __len__(self) -> int:
-        return self.last
-
-    def __hash__(self) -> int:
-        return self._hash()
-
-    @classmethod
-    def _from_iterable(cls, lines: Iterable[int]) -> frozenset[int]:  # type: ignore[override]
-        return frozenset(lines)
-
-
 @dataclass(frozen=True, slots=True)
 class ChangedFile:
     """One file of a change. `hunks` are sorted, do not overlap, and each has at least one line."""
@@ -63,7 +40,7 @@ class ChangedFile:
     old_path: str | None  # where it was renamed or copied from
     status: Status
     hunks: tuple[Hunk, ...]
-    added: Set[int]  # head line numbers that the change wrote
+    added: frozenset[int]  # head line numbers that the change wrote
     head: bytes | None  # the whole head file; None when it is deleted, binary or unavailable
     removed: tuple[
         tuple[int, str], ...
@@ -131,7 +108,7 @@ def whole_file(path: str, head: bytes) -> ChangedFile:
     """A file taken as new: every line counts as added. An empty file has no hunks."""
     count = head.count(b"\n") + (not head.endswith(b"\n")) if head else 0
     hunks = (Hunk(1, count),) if count else ()
-    return ChangedFile(path, None, Status.ADDED, hunks, _FirstLines(count), head)
+    return ChangedFile(path, None, Status.ADDED, hunks, frozenset(range(1, count + 1)), head)
 
 
 def _look(entry: Entry, heads: Callable[[str], bytes | None]) -> ChangedFile | NotReviewed | None:

@@ -49,12 +49,12 @@ class Group(click.Group):
         super().add_command(cmd, name)
 
     def __call__(self, *args: Any, **extra: Any) -> Any:
-        """The command of a process of its own: what stands in circles goes with it, and is not looked for before."""
+        """The command as a process: no cyclic garbage collection, as its memory is freed when it ends."""
         gc.disable()
         try:
             return super().__call__(*args, **extra)
         finally:
-            gc.freeze()  # nor at the end
+            gc.freeze()  # else the interpreter collects once more at its exit
 
     def main(self, *args: Any, **extra: Any) -> Any:
         standalone = extra.pop("standalone_mode", True)

@@ -87,7 +87,7 @@ def _reader(advisor: Advisor, most: int) -> Iterator[SecondReader]:
 
 def _opened(model: ModelChoice, settings: Mapping[str, Any]) -> Advisor:
     """Raises ModelUnavailableError, and what click shows where a package is missing."""
-    gc.enable()  # what stands in circles with tensors shall not wait for the end of the command
+    gc.enable()  # cycles that hold tensors are too large to keep until the command ends
     try:
         from ptopt.model.backends.open import open_advisor
 

@@ -56,80 +56,37 @@ class Index:
         self._class_of: dict[FunctionNode, ast.ClassDef | None] = {}
         self._nodes: defaultdict[type, list[ast.AST]] = defaultdict(list)
         parent, nodes, fields = self._parent, self._nodes, _FIELDS
-        # Four fifths of all nodes: these hold no others, or one and perhaps lists, and are written out for speed.
-        name, constant, attribute, call, keyword = (
-            ast.Name,
-            ast.Constant,
-            ast.Attribute,
-            ast.Call,
-            ast.keyword,
-        )
-        names, constants = nodes[name], nodes[constant]
-        attributes, calls, keywords = nodes[attribute], nodes[call], nodes[keyword]
-        child: Any
-        stack: list[Any] = [tree]
+        names, constants = nodes[ast.Name], nodes[ast.Constant]
+        stack: list[ast.AST] = [tree]
         while stack:
             node = stack.pop()
             cls = node.__class__
-            if cls is name:
-                names.append(node)
+            nodes[cls].append(node)
+            if cls is ast.Name or cls is ast.Constant:  # half of all nodes, and hold no others
                 continue
-            if cls is constant:
-                constants.append(node)
-                continue
-            if cls is call:
-                calls.append(node)
-                given = node.keywords
-                if given:
-                    for child in given:
-                        parent[child] = node
-                    stack += given[::-1]
-                given = node.args
-                if given:
-                    for child in given:
-                        parent[child] = node
-                    stack += given[::-1]
-                child = node.func
-            elif cls is attribute:
-                attributes.append(node)
-                child = node.value
-            elif cls is keyword:
-                keywords.append(node)
-                child = node.value
-            else:
-                nodes[cls].append(node)
-                inner: list[ast.AST] = []
-                held = node.__dict__
-                for field in fields[cls]:
-                    child = held.get(field)
-                    kind = child.__class__
-                    if kind is list:
-                        for element in child:
-                            if (
-                                element is not None
-                            ):  # the key of `**rest` in a dictionary, a parameter without default
-                                parent[element] = node
-                                inner.append(element)
-                    elif kind is name:
-                        parent[child] = node
-                        names.append(child)
-                    elif kind is constant:
-                        parent[child] = node
-                        constants.append(child)
-                    elif child is not None:
-                        parent[child] = node
-                        inner.append(child)
-                inner.reverse()
-                stack += inner
-                continue
-            parent[child] = node
-            kind = child.__class__
-            if kind is name:
-                names.append(child)
-            elif kind is constant:
-                constants.append(child)
-            else:
-                stack.append(child)
+            inner: list[ast.AST] = []
+            held = node.__dict__
+            for field in fields[cls]:
+                child: Any = held.get(field)
+                kind = child.__class__
+                if kind is list:
+                    for element in child:
+                        if (
+                            element is not None
+                        ):  # the key of `**rest` in a dictionary, a parameter without default
+                            parent[element] = node
+                            inner.append(element)
+                elif kind is ast.Name:
+                    parent[child] = node
+                    names.append(child)
+                elif kind is ast.Constant:
+                    parent[child] = node
+                    constants.append(child)
+                elif child is not None:
+                    parent[child] = node
+                    inner.append(child)
+            inner.reverse()
+            stack += inner
 
     @overload
     def of_type(self, a: type[N], /) -> Iterator[N]: ...
@@ -161,6 +118,11 @@ class Index:
     def attributes_named(self, *names: str) -> list[ast.Attribute]:
         """The attributes of one of these names, in source order of each."""
         return [node for name in names for node in self._attributes.get(name, ())]
+
+    def calls_with(self, *names: str) -> list[ast.Call]:
+        """The calls with a keyword argument of one of these names, each once, in source order."""
+        calls = (self.parent(keyword) for keyword in self.of_type(ast.keyword) if keyword.arg in names)
+        return [call for call in dict.fromkeys(calls) if isinstance(call, ast.Call)]
 
     @cached_property
     def computed_subscripts(self) -> list[ast.AST]:

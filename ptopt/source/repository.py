@@ -381,7 +381,7 @@ class Repository:
             ):
                 continue
             if imported and text.defines(word):
-                self._may_parse(other)  # counted, so that other questions are told as much
+                self._may_parse(other)  # counts towards the limit: other questions get the same answers
                 continue
             parsed = self._parse(other, text.data)
             if parsed is None or (imported and any(f.name == name for f in parsed.calls.functions)):

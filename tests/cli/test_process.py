@@ -15,6 +15,6 @@ except SystemExit:
 """
 
 
-def test_it_looks_for_no_circles_of_objects() -> None:
+def test_it_runs_without_cyclic_garbage_collection() -> None:
     done = subprocess.run([sys.executable, "-c", _RUN], check=True, capture_output=True, text=True)
     assert done.stdout.splitlines()[-1] == "False True"

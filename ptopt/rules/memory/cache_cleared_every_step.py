@@ -30,9 +30,8 @@ _VISITS = "visits every Python object of the process while the GPU waits"
 _AVERAGE = re.compile(r"ema|movingaverage|averag", re.I)
 # Phases with different memory in one step: generation for reinforcement learning, several models in turn.
 _PHASES = re.compile(r"\.generate\(|offload|\.to\(\s*[\"']cpu[\"']\s*\)|\bllm\.|release_memory|sleep\(")
-_REINFORCEMENT_WORDS = ("grpo", "rloo", "rollout", "trajector", "vllm", "actor_critic")
-_REINFORCEMENT = re.compile("|".join(_REINFORCEMENT_WORDS), re.I)
-_PPO = re.compile(r"[pP](?<=\b.)[pP][oO]")  # from its first letter on, which is found the fastest
+_REINFORCEMENT_WORDS = ("grpo", "ppo", "rloo", "rollout", "trajector", "vllm", "actor_critic")
+_REINFORCEMENT = re.compile(r"grpo|\bppo|rloo|rollout|trajector|vllm|actor_critic", re.I)
 _STEP_HOOKS = frozenset(
     "training_step on_train_batch_start on_train_batch_end on_before_optimizer_step on_after_backward on_before_backward "
     "on_before_zero_grad optimizer_step".split()
@@ -252,7 +251,7 @@ x, w = torch.randn(256, 1024), torch.randn(1024, 1024)
         if guarded == "decided":
             return
         scope = file.frequencies.iteration_of(node)
-        phases = _is_reinforcement(file) or _names_phase(scope or file.tree, file)
+        phases = file.search(_REINFORCEMENT, _REINFORCEMENT_WORDS) or _names_phase(scope or file.tree, file)
         if function is not None and unknown and not looped:
             if any(isinstance(n, LOOPS) for n in own_nodes(function)):
                 return  # once for all that the loop goes through
@@ -359,10 +358,6 @@ def _holds_training(loop: Loop, file: SourceFile) -> bool:
         for inner in own_nodes(loop)
         if inner is not loop
     )
-
-
-def _is_reinforcement(file: SourceFile) -> bool:
-    return file.search(_REINFORCEMENT, _REINFORCEMENT_WORDS) or file.search(_PPO)
 
 
 @remembered

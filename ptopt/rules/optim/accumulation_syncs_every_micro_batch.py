@@ -262,10 +262,8 @@ class AccumulationSyncsEveryMicroBatch(Rule):
 
     def candidates(self, file: SourceFile) -> list[ast.AST]:
         """The calls of a backward pass, and those with an argument that says when the optimizer steps."""
-        switches = [keyword for keyword in file.index.of_type(ast.keyword) if keyword.arg in _SWITCHES]
-        calls = [*map(file.index.parent, switches)]
-        calls += [call for name in _BACKWARD for call in file.calls_named(name)]
-        return [call for call in dict.fromkeys(calls) if isinstance(call, ast.Call)]
+        backward = (call for name in _BACKWARD for call in file.calls_named(name))
+        return list(dict.fromkeys([*file.index.calls_with(*_SWITCHES), *backward]))
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         if not isinstance(node, ast.Call) or not _is_backward(node, file) or file.once(_is_handled):

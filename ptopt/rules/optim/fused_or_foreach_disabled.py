@@ -83,12 +83,7 @@ class FusedOrForeachDisabled(Rule):
     )
 
     def candidates(self, file: SourceFile) -> list[ast.AST]:
-        """The calls with such an argument; with both, once."""
-        named = [
-            keyword for keyword in file.index.of_type(ast.keyword) if keyword.arg in ("fused", "foreach")
-        ]
-        calls = [file.index.parent(keyword) for keyword in named]
-        return [call for call in dict.fromkeys(calls) if isinstance(call, ast.Call)]
+        return [*file.index.calls_with("fused", "foreach")]
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         if not isinstance(node, ast.Call) or not node.keywords:
