@@ -45,7 +45,7 @@ class Session:
         answer = self._answer(json.dumps(job).encode() + b"\n")
         if "reason" in answer:
             raise RefusedError(Reason(answer["reason"]), str(answer["detail"])[:400])
-        return _proof(answer)
+        return from_times(answer)
 
     def close(self) -> None:
         if self._process is not None:
@@ -89,7 +89,7 @@ class Session:
         return bytes(data)
 
 
-def _proof(answer: dict[str, Any]) -> Proof:
+def from_times(answer: dict[str, Any]) -> Proof:
     """A proof, when times allow the claim; raises `RefusedError`.
 
     Claimed is what the lower end of the interval of processor time shows: nothing else counts in code of one thread that

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
+from benchmarks.prove.rewrites import HEAD
 from ptopt.prove import sandbox
 from ptopt.prove.extract import Pair, Side, compared
 from ptopt.prove.reasons import Reason, RefusedError
 from ptopt.prove.session import PROGRAM, Session
 from tests.prove.attacks import ATTACKS, REFUSED
-from tests.prove.rewrites import HEAD
 
 # The check of the syntax is what this leaves out: the code gets all of Python, in the same process and with the same limits.
 _UNCHECKED = "import builtins\nfrom ptopt.prove.inside import child\nchild._SCOPE.update(vars(builtins))\n"

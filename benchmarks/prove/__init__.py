@@ -1,0 +1,1 @@
+"""Whether rewrites that are right are proved, and wrong ones are not."""
