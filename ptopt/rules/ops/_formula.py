@@ -36,10 +36,12 @@ class Formula:
         later = {
             t.id for s in body if isinstance(s, ast.Assign) for t in s.targets if isinstance(t, ast.Name)
         }
+        stores = [_store(stmt) for stmt in body]
+        if any(target is None for target, _ in stores):
+            return None  # as most bodies, before what takes the values of the names to tell
         outputs: list[ast.expr] = []
         values: list[ast.expr] = []
-        for stmt in body:
-            target, value = _store(stmt)
+        for stmt, (target, value) in zip(body, stores, strict=True):
             if (
                 target is None
                 or value is None

@@ -162,8 +162,9 @@ class ModuleBuiltInForward(Rule):
     )
 
     def candidates(self, file: SourceFile) -> list[ast.AST]:
-        """Calls of the names above, and of the classes of the file that hold weights."""
-        own: list[ast.AST] = [call for name in file.once(_own_modules) for call in file.calls_named(name)]
+        """Calls of the names above, and of the classes of the file: which of these hold weights, few calls ask."""
+        classes = file.once(_class_names) - self.calls
+        own: list[ast.AST] = [call for name in classes for call in file.calls_named(name)]
         return super().candidates(file) + own
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

@@ -125,12 +125,14 @@ class PythonReductionOverTensor(Rule):
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or node.keywords:
             return
         name = node.func.id
-        if name not in _INSTEAD or _rebound(name, file) or _checks_type(node, file):
+        if name not in _INSTEAD or _rebound(name, file):
             return
         if len(node.args) == 2 and name in _BOUND:
-            yield from _bounded(node, name, file)
-        elif len(node.args) == 1:
-            yield from _reduced(node, name, file)
+            found = list(_bounded(node, name, file))
+        else:
+            found = list(_reduced(node, name, file)) if len(node.args) == 1 else []
+        if found and not _checks_type(node, file):
+            yield from found
 
 
 def _reduced(node: ast.Call, name: str, file: SourceFile) -> Iterator[Problem]:
