@@ -328,8 +328,8 @@ class SourceFile:
     def uses_accelerator(self) -> bool:
         """Does the file mention a device other than the CPU, or a framework that picks one?"""
         marks = (
+            "device",  # in most files
             "cuda",
-            "device",
             "accelerat",
             "lightning",
             ".gpu",
