@@ -306,15 +306,17 @@ class FrozenForwardRecordsGraph(Rule):
         ):
             return
         path = network_of(node, file) or network_method_of(node, networks(file).evaluated, file)
-        if not path or path in networks(file).frozen or may_be_off(node, file) or discarded(node, file):
-            return
-        if computes_forces(file):
+        if not path or path in networks(file).frozen or discarded(node, file):
             return
         if any(isinstance(a, ast.Call) and network_of(a, file) for a in around(node, file)):
             return  # the outer call speaks for both
         named = bool(_FROZEN_NAME.search(path.rpartition(".")[2]))
         detached = detach_of(node, file)
         cuts = [detached] if detached is not None else cuts_of(node, file)
+        if not cuts and not (network_of(node, file) and is_given_data(node, file)):
+            return  # a method of a network may turn autograd off by itself
+        if may_be_off(node, file) or computes_forces(file):
+            return  # last of these: other files are read for it
         if not cuts:
             yield from _untrained(node, path, named, file)
             return
@@ -347,8 +349,6 @@ class FrozenForwardRecordsGraph(Rule):
 
 def _untrained(node: ast.Call, path: str, named: bool, file: SourceFile) -> Iterator[Problem]:
     """A pass that stays in the graph of the loss, for gradients that no optimizer takes."""
-    if not network_of(node, file) or not is_given_data(node, file):
-        return  # a method of a network may turn autograd off by itself
     function = file.index.function_of(node)
     if not named and any(binding.kind == "parameter" for binding in file.bindings.of(function, path)):
         return  # callers may hand over another network than the one of that name
