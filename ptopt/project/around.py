@@ -7,8 +7,6 @@ import re
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable
 from functools import cached_property
-from itertools import islice
-from pathlib import PurePosixPath
 
 from ptopt.pathkind import PYTHON, path_kind
 
@@ -21,7 +19,7 @@ _ENTRY = re.compile(
     r"predict|sample|demo|solver|learner|loop|pipeline|model|models|utils?)(_|$)"
 )
 _NEARER = 1.5  # steps from folder to folder that an entry point counts as nearer
-Below = dict[tuple[str, int], list[tuple[float, str]]]
+Below = dict[str, list[list[tuple[float, str]]]]
 
 
 def files_around(paths: Iterable[str], changed: Collection[str], most: int = MOST_FILES) -> list[str]:
@@ -70,19 +68,31 @@ class Neighbours:
 
 
 def _below(paths: Iterable[str]) -> Below:
-    """(Folder, steps down from it) -> how much nearer each of the files there counts, and its path, the likeliest first.
+    """Folder -> by the steps down from it: how much nearer each of the files there counts, and its path, the likeliest first.
 
     Tests, examples and the like call nothing of interest.
     """
-    found: Below = {}
+    folders: dict[str, list[tuple[str, str]]] = {}
     for path in paths:
-        if path.endswith(".py") and path_kind(path) is None:
+        if path.endswith(".py"):
             folder, _, name = path.rpartition("/")
-            entry = bool(_ENTRY.search(PurePosixPath(name).stem.lower()))
-            for place in _depths(folder).items():
-                found.setdefault(place, []).append((-_NEARER if entry else 0.0, path))
-    for files in found.values():
-        files.sort()
+            folders.setdefault(folder, []).append((name, path))
+    found: Below = {}
+    for folder, inside in folders.items():
+        if path_kind(f"{folder}/_.py") is not None:
+            continue
+        files = [
+            (-_NEARER if _ENTRY.search(name.lower().removesuffix(".py")) else 0.0, path)
+            for name, path in inside
+            if path_kind(name) is None
+        ]
+        for around, down in _depths(folder).items():
+            by_steps = found.setdefault(around, [])
+            by_steps += ([] for _ in range(len(by_steps), down + 1))
+            by_steps[down] += files
+    for by_steps in found.values():
+        for files in by_steps:
+            files.sort()
     return found
 
 
@@ -95,19 +105,22 @@ def _depths(start: str) -> dict[str, int]:
 def _nearest(below: Below, start: str, besides: Collection[str], most: int) -> list[tuple[float, str]]:
     """Of the files that are the nearest to the folder, the steps to each and its path, in order."""
     ranked: list[tuple[float, str]] = []
-    deepest = max((down for _, down in below), default=0)
     seen = None  # the files below this folder are nearer through it
     for folder, up in _depths(start).items():
-        for down in range(deepest + 1):
+        for down, files in enumerate(below.get(folder, ())):
             steps = up + down
             if len(ranked) >= most and steps - _NEARER > ranked[-1][0]:
                 break  # what is farther away comes behind all of these
-            others = (
-                (steps + nearer, path)
-                for nearer, path in below.get((folder, down), ())
-                if path not in besides and (seen is None or not path.startswith(seen))
-            )
-            ranked = heapq.nsmallest(most, [*ranked, *islice(others, most)])
+            found: list[tuple[float, str]] = []
+            last = ranked[-1] if len(ranked) >= most else None
+            for nearer, path in files:
+                entry = (steps + nearer, path)
+                if len(found) == most or (last is not None and entry >= last):
+                    break  # as are those behind it, which are in order
+                if path not in besides and (seen is None or not path.startswith(seen)):
+                    found.append(entry)
+            if found:
+                ranked = sorted([*ranked, *found])[:most]
         seen = f"{folder}/"
     return ranked
 
@@ -119,6 +132,6 @@ def _near(below: Below, changed: Collection[str], most: int) -> list[str]:
         for steps, path in _nearest(below, start, changed, most):
             found[path] = min(steps, found.get(path, steps))
     if not starts:  # all are as far away
-        found = {path: nearer for (folder, _), files in below.items() if not folder for nearer, path in files}
+        found = {path: nearer for files in below.get("", ()) for nearer, path in files}
     ranked = heapq.nsmallest(most, ((steps, path) for path, steps in found.items() if path not in changed))
     return [path for _, path in ranked]
