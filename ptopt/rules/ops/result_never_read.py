@@ -5,12 +5,13 @@ import re
 import sys
 from bisect import bisect_right
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from ptopt.rules.base import TEXTBOOK, Evidence, Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile
-from ptopt.rules.code import quote
+from ptopt.rules.base import TEXTBOOK, Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile
 from ptopt.rules.ops._networks import RUNS, Work
+from ptopt.rules.ops._opposite import only_read_under_the_opposite
 from ptopt.rules.ops._unread import are_read, unclear
+from ptopt.rules.ops._unread_message import ON_PURPOSE, Waste, said_of, shown_by
 from ptopt.rules.ops._wasted import (
     is_named_for_effect,
     is_only_work,
@@ -21,12 +22,10 @@ from ptopt.rules.ops._wasted import (
 )
 from ptopt.rules.shared.removal import remove_statement
 from ptopt.source.file import remembered
-from ptopt.source.frequency import Frequency, Often
+from ptopt.source.frequency import Often
 from ptopt.source.index import FUNCTIONS, FunctionNode, own_nodes, walk
 from ptopt.source.liveness import Assigned, Liveness, assigned_names
 
-_ON_PURPOSE = re.compile(r"^_|unused|ignore|dummy|warm|trash|discard", re.I)
-_LOSS = re.compile(r"loss", re.I)
 _OF_MODULES = re.compile(
     r"^(train|eval|parameters|zero_grad|requires_grad_|to|cuda|cpu|half|modules|state_dict)$"
 )
@@ -210,7 +209,7 @@ class ResultNeverRead(Rule):
             for statement in (*doubtful.open, *doubtful.read_further_on)
             if isinstance(statement.value, _MAY_WORK)
             and file.index.parent(statement) is not node  # as most: it stands under no condition
-            and (opposite := _only_read_under_the_opposite(statement, node, file)) is not None
+            and (opposite := only_read_under_the_opposite(statement, node, file)) is not None
         ]
         if not contrary and are_read(doubtful.open, node, file):
             return
@@ -239,7 +238,7 @@ class ResultNeverRead(Rule):
     ) -> Iterator[Problem]:
         frequency = file.frequencies.of(waste.end)
         names = sorted(assigned_names(waste.end))
-        if all(_ON_PURPOSE.search(name) for name in names) or _is_all_there_is(waste, function, found, file):
+        if all(ON_PURPOSE.search(name) for name in names) or _is_all_there_is(waste, function, found, file):
             return
         if Often.UNKNOWN < frequency.often <= Often.EPOCH:
             return
@@ -255,7 +254,7 @@ class ResultNeverRead(Rule):
             return
         elif _runs_in_loop_too(waste, function, file) or _keeps_for(waste, function, file):
             prior = 0.5
-        message, evidence = _said(waste, function, frequency, file)
+        message, evidence = said_of(waste, function, frequency, file)
         problem = Problem(
             waste.end,
             message,
@@ -271,24 +270,9 @@ class ResultNeverRead(Rule):
                 "opposite": waste.opposite is not None,
             },
         )
-        places = [*waste.statements, *waste.operands, *_shown_by(waste, function, file)]
+        places = [*waste.statements, *waste.operands, *shown_by(waste, function, file)]
         others = tuple(replace(problem, node=place, fix=None) for place in places if place is not waste.end)
         yield replace(problem, elsewhere=others)
-
-
-@dataclass(frozen=True, slots=True)
-class Waste:
-    """Statements whose values nobody reads: `end` is the last of them, `works` what they run.
-
-    `statements`: from the first expensive one to the end; `operands`: what is computed for them alone. `opposite`: the read that
-    stands under the opposite condition, and that condition.
-    """
-
-    end: Assigned
-    works: list[Work]
-    statements: tuple[Assigned, ...]
-    operands: tuple[Assigned, ...] = ()
-    opposite: tuple[ast.Name, str] | None = None
 
 
 def _runs_in_loop_too(waste: Waste, function: FunctionNode, file: SourceFile) -> bool:
@@ -467,146 +451,6 @@ def _is_seen(scope: ast.AST, file: SourceFile) -> bool:
     return False
 
 
-def _said(
-    waste: Waste, function: FunctionNode, frequency: Frequency, file: SourceFile
-) -> tuple[str, tuple[Evidence, ...]]:
-    """The message, and the lines that prove it."""
-    names = sorted(name for name in assigned_names(waste.end) if not _ON_PURPOSE.search(name))
-    named = " and ".join(f"`{name}`" for name in names)
-    first, others = waste.works[0].call, len(waste.works) - 1
-    at = f" (line {first.lineno})" if first.lineno != waste.end.lineno else ""
-    more = f" and {others} other call{'s' if others > 1 else ''}" if others else ""
-    when = frequency.reason or f"on each call of `{function.name}`"
-    runs = f"{quote(file, first)}{at}{more} run{'' if others else 's'} for nothing {when}"
-    evidence = tuple(
-        Evidence(work.call.lineno, "runs for nothing")
-        for work in waste.works
-        if work.call.lineno != waste.end.lineno
-    )
-    if waste.opposite is not None:
-        read, test = waste.opposite
-        return (
-            (
-                f"{named} is computed where `{test}` decides one way and read (line {read.lineno}) only where it decides the other: "
-                f"{runs}. The two conditions must agree."
-            ),
-            (Evidence(read.lineno, "the read under the opposite condition"),),
-        )
-    others_summed = _sum_of_others(waste.end, function, file)
-    if others_summed is not None:
-        return (
-            (
-                f"{named} is in no sum: line {others_summed.lineno} adds up the other terms without it, and nothing else reads it, so "
-                f"{runs}. Add it, or delete it with what it is computed of."
-            ),
-            (*evidence, Evidence(others_summed.lineno, "the sum of the other terms")),
-        )
-    again = _next_value(names, waste.end, function, file)
-    if again:
-        return (
-            f"Line {again} gives {named} another value before anything reads this one: {runs}. Delete it.",
-            (*evidence, Evidence(again, "gets another value here")),
-        )
-    what = (
-        "Delete the call, or use its result"
-        if len(waste.statements) == 1
-        else "Delete it with what it is computed of, or use it"
-    )
-    value = "this value of " if any(file.uses.loads(function, name) for name in names) else ""
-    return f"Nothing reads {value}{named}: {runs}. {what}.", evidence
-
-
-def _shown_by(waste: Waste, function: FunctionNode, file: SourceFile) -> list[ast.AST]:
-    """The other lines that show the problem: the sum without the term, the read under the opposite condition."""
-    if waste.opposite is not None:
-        return [waste.opposite[0]]
-    summed = _sum_of_others(waste.end, function, file)
-    return [summed] if summed is not None else []
-
-
-def _sum_of_others(end: Assigned, function: FunctionNode, file: SourceFile) -> ast.BinOp | None:
-    """A later sum of losses, where the unread value is named like one."""
-    if not any(_LOSS.search(name) for name in assigned_names(end)):
-        return None
-    return next((s for s in _loss_sums(function, file) if s.lineno > end.lineno), None)
-
-
-@remembered
-def _loss_sums(function: FunctionNode, file: SourceFile) -> tuple[ast.BinOp, ...]:
-    """The sums of several losses in the function."""
-    sums = []
-    for node in own_nodes(function):
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-            above = file.index.parent(node)
-            if not (isinstance(above, ast.BinOp) and isinstance(above.op, ast.Add)):
-                terms = [n.id for n in walk(node) if isinstance(n, ast.Name) and _LOSS.search(n.id)]
-                sums += [node] if len(terms) > 1 else []
-    return tuple(sums)
-
-
-def _next_value(names: Sequence[str], end: Assigned, function: FunctionNode, file: SourceFile) -> int:
-    """The line that gives the one name its next value; 0 where it stands in another branch, or where the name is never read."""
-    if len(names) != 1 or not file.uses.loads(function, names[0]):
-        return 0
-    bindings = file.bindings.of(function, names[0])
-    place = bisect_right(bindings, end.end_lineno or end.lineno, key=lambda b: b.line)
-    if place == len(bindings):
-        return 0
-    around = dict(file.index.ancestors(end))
-    for ancestor, child in file.index.ancestors(bindings[place].node):
-        if ancestor in around:
-            other = around[ancestor]
-            apart = isinstance(ancestor, ast.If) and (child in ancestor.body) != (other in ancestor.body)
-            return 0 if apart else bindings[place].line
-    return 0
-
-
 def _fix(waste: Waste, file: SourceFile) -> Fix | None:
     edit = remove_statement(file, waste.end) if len(waste.statements) == 1 else None
     return Fix(Safety.UNSAFE, (edit,), "the call has no effect but its result") if edit is not None else None
-
-
-def _only_read_under_the_opposite(
-    statement: Assigned, function: FunctionNode, file: SourceFile
-) -> tuple[ast.Name, str] | None:
-    """A read of the value, and the condition, where all reads stand under the opposite of a condition of the statement."""
-    here = dict(_conditions(statement, function, file))
-    names = assigned_names(statement) if here else ()
-    if any(len(file.bindings.of(function, name)) != 1 for name in names):
-        return None  # as most
-    found: tuple[ast.Name, str] | None = None
-    for name in names:
-        read = False
-        for load in file.uses.named_in(function, name):
-            if not isinstance(load.ctx, ast.Load):
-                continue
-            read = True
-            there = dict(_conditions(load, function, file))
-            test = next((t for t, truth in there.items() if here.get(t, truth) is not truth), None)
-            if test is None or file.index.function_of(load) is not function:
-                return None
-            found = (load, test)
-        if not read:
-            return None
-    return found
-
-
-def _conditions(node: ast.AST, function: FunctionNode, file: SourceFile) -> Iterator[tuple[str, bool]]:
-    """The names and attributes that are true, or false, where the node runs."""
-    for ancestor, child in file.index.ancestors(node):
-        if ancestor is function:
-            return
-        if isinstance(ancestor, ast.If) and child is not ancestor.test:
-            yield from _known_of(ancestor.test, child in ancestor.body, file)
-        elif isinstance(ancestor, ast.IfExp) and child is not ancestor.test:
-            yield from _known_of(ancestor.test, child is ancestor.body, file)
-
-
-def _known_of(test: ast.expr, truth: bool, file: SourceFile) -> Iterator[tuple[str, bool]]:
-    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        yield from _known_of(test.operand, not truth, file)
-    elif isinstance(test, ast.BoolOp) and truth == isinstance(test.op, ast.And):
-        for value in test.values:
-            yield from _known_of(value, truth, file)
-    elif isinstance(test, (ast.Name, ast.Attribute)):
-        yield file.source(test), truth
