@@ -8,7 +8,7 @@ from typing import ClassVar
 from ptopt.rules.base import Benchmark, Invalid, Problem, Rule, Severity, SourceFile
 from ptopt.rules.code import quote
 from ptopt.rules.shared.evaluation import evaluation_of, kept_with_graph, may_be_sure_of_one
-from ptopt.rules.shared.networks import summed_with_graph
+from ptopt.rules.shared.graphs import summed_with_graph
 from ptopt.rules.shared.no_grad import remedy_of
 
 

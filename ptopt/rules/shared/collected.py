@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 
 from ptopt.rules.base import SourceFile
+from ptopt.rules.shared.graphs import summed_with_graph
 from ptopt.rules.shared.host_results import copies_each_to_host
-from ptopt.rules.shared.networks import path_of, summed_with_graph
+from ptopt.rules.shared.networks import path_of
 from ptopt.source.calls import called_name
 from ptopt.source.index import FunctionNode, walk
 from ptopt.source.torch_names import TENSOR_FACTORIES

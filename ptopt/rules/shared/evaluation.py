@@ -12,12 +12,11 @@ from ptopt.rules.base import TEXTBOOK, Evidence, SourceFile
 from ptopt.rules.shared.autograd import may_be_off, run_with_autograd_off
 from ptopt.rules.shared.collected import collected, trains_anywhere
 from ptopt.rules.shared.graphless import records_nothing
+from ptopt.rules.shared.graphs import escapes, listed_with_graph, summed_with_graph
 from ptopt.rules.shared.host_results import copies_each_to_host
 from ptopt.rules.shared.networks import (
     covered_by,
-    escapes,
     is_forward_method,
-    listed_with_graph,
     network_argument_of,
     network_method_of,
     network_of,
@@ -25,7 +24,6 @@ from ptopt.rules.shared.networks import (
     optimised_in,
     path_of,
     runs_argument,
-    summed_with_graph,
 )
 from ptopt.rules.shared.places import BENCHMARK_PATH
 from ptopt.source.calls import last_name
