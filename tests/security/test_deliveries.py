@@ -188,8 +188,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch, serve: Serve) -> Iterator[Served]
 )
 def test_slow_strangers_are_hung_up_on(impatient: Served, drops: list[bytes]) -> None:
     """Else a few hundred connections that say next to nothing keep GitHub's deliveries out."""
-    started = time.monotonic()
-    with socket.create_connection(("127.0.0.1", impatient.port), timeout=60) as connection:
+    with socket.create_connection(("127.0.0.1", impatient.port), timeout=20) as connection:
         try:
             for drop in drops:
                 connection.sendall(drop)
@@ -198,7 +197,6 @@ def test_slow_strangers_are_hung_up_on(impatient: Served, drops: list[bytes]) ->
                 pass
         except OSError as error:
             assert not isinstance(error, TimeoutError)
-    assert time.monotonic() - started < 4.5
     assert impatient.deliver("pull_request", BODY).status_code == 202
 
 
@@ -208,6 +206,7 @@ def test_connections_that_say_no_more_keep_nobody_out(
     serve: Serve, monkeypatch: pytest.MonkeyPatch, sent: str, proxies: str
 ) -> None:
     monkeypatch.setattr(server, "_MAX_CONNECTIONS" if proxies else "_MAX_OF_PEER", 20)
+    monkeypatch.setattr(server.Impatient, "seconds", 120)  # longer than a delivery waits for its answer
     part = {"nothing": b"", "headers": head()[:-2], "a part of a body": head("Content-Length: 900") + b"{"}[
         sent
     ]
@@ -215,9 +214,7 @@ def test_connections_that_say_no_more_keep_nobody_out(
         for _ in range(60):
             stranger = socket.create_connection(("127.0.0.1", served.port), timeout=5)
             stack.enter_context(stranger).sendall(part)
-        started = time.monotonic()
         assert [served.deliver("pull_request", BODY).status_code for _ in range(3)] == [202] * 3
-        assert time.monotonic() - started < 3  # before anything is timed out
 
 
 @pytest.mark.slow
@@ -234,7 +231,7 @@ def test_unfinished_large_bodies_keep_nobody_out(serve: Serve, proxies: str) -> 
         started = time.monotonic()
         assert served.deliver("pull_request", BODY).status_code == 202
         assert served.deliver("pull_request", large).status_code == 202
-        assert time.monotonic() - started < 3
+        assert time.monotonic() - started < 10  # before bodies that do not end are given up
 
 
 def test_headers_without_an_end(served: Served) -> None:
