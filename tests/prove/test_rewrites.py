@@ -39,7 +39,8 @@ def test_the_sets_are_whole() -> None:
 def test_right_rewrites_give_the_same_results(session: Session) -> None:
     answers = [judged(session, rewrite) for rewrite in GOOD]
     refused = [f"{r.after}: {a}" for r, a in zip(GOOD, answers, strict=True) if not _is_same(a)]
-    assert len(refused) <= 12, "\n".join(refused)
+    # One gives a result that is not contiguous any more; comparing may take too long where the machine is very busy.
+    assert len(refused) <= 3, "\n".join(refused)
     assert all(proof.inputs >= 8 for proof in answers if isinstance(proof, Proof))
 
 
