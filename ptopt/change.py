@@ -5,7 +5,7 @@ Text in, values out: the head files come through a function, so that nothing her
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import PurePosixPath, PureWindowsPath
@@ -40,7 +40,7 @@ class ChangedFile:
     old_path: str | None  # where it was renamed or copied from
     status: Status
     hunks: tuple[Hunk, ...]
-    added: Set[int]  # head line numbers that the change wrote
+    added: frozenset[int]  # head line numbers that the change wrote
     head: bytes | None  # the whole head file; None when it is deleted, binary or unavailable
     removed: tuple[
         tuple[int, str], ...
@@ -108,30 +108,7 @@ def whole_file(path: str, head: bytes) -> ChangedFile:
     """A file taken as new: every line counts as added. An empty file has no hunks."""
     count = head.count(b"\n") + (not head.endswith(b"\n")) if head else 0
     hunks = (Hunk(1, count),) if count else ()
-    return ChangedFile(path, None, Status.ADDED, hunks, _Lines(count), head)
-
-
-class _Lines(Set[int]):
-    """The lines from 1 to `count`: a set of which nothing is stored, since few reviews of whole files ask for it."""
-
-    def __init__(self, count: int) -> None:
-        self._lines = range(1, count + 1)
-
-    def __contains__(self, line: object) -> bool:
-        return line in self._lines
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._lines)
-
-    def __len__(self) -> int:
-        return len(self._lines)
-
-    def __hash__(self) -> int:
-        return self._hash()
-
-    @classmethod
-    def _from_iterable(cls, lines: Iterable[int]) -> frozenset[int]:  # type: ignore[override]
-        return frozenset(lines)
+    return ChangedFile(path, None, Status.ADDED, hunks, frozenset(range(1, count + 1)), head)
 
 
 def _look(entry: Entry, heads: Callable[[str], bytes | None]) -> ChangedFile | NotReviewed | None:
