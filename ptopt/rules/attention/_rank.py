@@ -1,4 +1,4 @@
-"""The shape of the queries of spelled-out attention: the fused kernels take four dimensions, and gain nothing where there is one query."""
+"""How many dimensions the queries of spelled-out attention have: the fused kernels take four, and only four."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import ast
 from ptopt.rules.attention._scores import Scores
 from ptopt.rules.base import SourceFile
 from ptopt.source.calls import last_name
-from ptopt.source.index import walk
 
 _KEEPS_RANK = frozenset(
     "transpose swapaxes contiguous float half to type type_as clone mul div chunk split tensor_split".split()
@@ -29,41 +28,6 @@ def rank_of(scores: Scores, file: SourceFile) -> int | None:
     if axes:
         return max(axes) + 1
     return next((n for part in (scores.query, scores.key) if (n := _rank(part, file)) is not None), None)
-
-
-def has_one_query(scores: Scores, file: SourceFile) -> bool:
-    """Does one position alone ask, as a class token: `self.q(x[:, 0:1])`, or split into heads by `reshape(B, 1, heads, size)`?
-
-    Its weights are a row for each head, not a matrix.
-    """
-    query: ast.AST | None = scores.query
-    if isinstance(query, ast.Name):
-        binding = file.bindings.last_before(query)
-        query = binding.value if binding is not None and binding.kind == "assign" else None
-    return query is not None and any(_takes_one(node) or _splits_one(node) for node in walk(query))
-
-
-def _takes_one(node: ast.AST) -> bool:
-    """`x[:, 0:1]`, `x[:, :1]` or `x[:, -1:]`"""
-    entries = node.slice.elts if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Tuple) else []
-    taken = entries[1] if len(entries) > 1 else None
-    if not isinstance(taken, ast.Slice) or taken.step is not None:
-        return False
-    bounds = [ast.unparse(bound) if bound is not None else "" for bound in (taken.lower, taken.upper)]
-    return bounds in (["", "1"], ["0", "1"], ["-1", ""])
-
-
-def _splits_one(node: ast.AST) -> bool:
-    """`reshape(B, 1, heads, size)` whose second and third dimensions then change places"""
-    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
-        return False
-    order = [ast.unparse(arg) for arg in node.args]
-    swaps = (node.func.attr, order) in (("permute", ["0", "2", "1", "3"]), ("transpose", ["1", "2"]))
-    split = node.func.value
-    if not swaps or not isinstance(split, ast.Call) or last_name(split.func) not in ("reshape", "view"):
-        return False
-    second = split.args[1] if len(split.args) == 4 else None
-    return isinstance(second, ast.Constant) and second.value == 1
 
 
 def _positive_axes(product: ast.expr) -> set[int]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 from ptopt.rules.attention._fused_call import fused_call
-from ptopt.rules.attention._rank import has_one_query, rank_of
+from ptopt.rules.attention._rank import rank_of
 from ptopt.rules.attention._replacement import fix_for, statement_around
 from ptopt.rules.attention._scores import Scores, called_softmaxes, softmax_argument, trace
 from ptopt.rules.attention._weights import Mixed, follow
@@ -119,16 +119,6 @@ class AttentionByHand(Rule):
         def forward(self, q, k, v, mask):
             scores = (q @ k.transpose(-2, -1)).masked_fill(mask, 0)
             return scores.softmax(dim=-1) @ v
-        """,
-        """
-        def forward(self, x, k, v):
-            q = self.q(x[:, 0:1])
-            return (q @ k.transpose(-2, -1)).softmax(dim=-1) @ v
-        """,
-        """
-        def forward(self, x, k, v):
-            q = self.q(x[:, 0]).unsqueeze(1).reshape(B, 1, self.heads, C // self.heads).permute(0, 2, 1, 3)
-            return ((q * self.scale) @ k.transpose(-2, -1)).softmax(dim=-1) @ v
         """,
         """
         def forward(self, q, k, v):
@@ -296,7 +286,6 @@ class AttentionByHand(Rule):
             or file.once(_is_second_order)
             or beyond_fused(scores, function, file)
             or has_fused_path(node, function, file)
-            or has_one_query(scores, file)
         ):
             return
         first, last = scores.product.lineno, mixed.product.end_lineno or mixed.product.lineno
