@@ -15,8 +15,8 @@ def logs(x: torch.Tensor):
     return torch.log(torch.softmax(x, dim=-1))
 
 
-def means(x: torch.Tensor):
-    return x.clone().mean(dim=1)
+def items(x: torch.Tensor):
+    return [v.item() for v in x]
 
 
 def report(x: torch.Tensor):
@@ -57,10 +57,10 @@ def test_each_finding_says_why_its_fix_was_not_run(file: Path, monkeypatch: pyte
         _prove(file).split()
     )
     data = json.loads(_prove(file, "--format", "json"))
-    reasons = {finding["symbol"]: finding["proof"]["reason"] for finding in data["findings"]}
+    reasons = {f["symbol"]: f["proof"]["reason"] for f in data["findings"] if f["fix"] is not None}
     assert reasons == {
         "logs": "no-sandbox",
-        "means": "no-sandbox",
+        "items": "no-sandbox",
         "report": "input-output",
         "columns": "no-sandbox",
     }
@@ -69,13 +69,14 @@ def test_each_finding_says_why_its_fix_was_not_run(file: Path, monkeypatch: pyte
 @pytest.mark.model
 def test_fixes_are_proved_or_refused(file: Path) -> None:
     file.with_name("inputs.json").write_text(
-        '{"logs": {"x": {"shape": ["n", "classes"]}}, "means": {"x": {"shape": ["n", "classes"]}}}'
+        '{"logs": {"x": {"shape": ["n", "classes"]}}, "items": {"x": {"shape": ["n"]}}}'
     )
     given = ("--inputs", str(file.with_name("inputs.json")))
     data = json.loads(_prove(file, "--format", "json", *given))
-    proofs = {finding["symbol"]: finding["proof"] for finding in data["findings"]}
+    proofs = {f["symbol"]: f["proof"] for f in data["findings"] if f["fix"] is not None}
 
-    assert proofs["means"]["proved"] and proofs["means"]["inputs"] >= 8 and proofs["means"]["low"] >= 1.02
+    # Some thirty times as fast, which no busy machine hides.
+    assert proofs["items"]["proved"] and proofs["items"]["inputs"] >= 8 and proofs["items"]["low"] >= 1.02
     assert proofs["logs"]["reason"] == "different" and "apart" in proofs["logs"]["why"]
     assert proofs["report"]["reason"] == "input-output"
     assert proofs["columns"]["reason"] == "different" and "memory" in proofs["columns"]["why"]
