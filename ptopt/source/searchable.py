@@ -7,13 +7,10 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
+from ptopt.syntax import IN_WORDS, TO_WORDS
+
 T = TypeVar("T")
 
-# Of an identifier in the bytes of a file; all that is not ASCII counts, as in Python's own tokenizer.
-_WORD = frozenset(
-    c for c in range(256) if chr(c).isascii() and (chr(c).isalnum() or c == ord("_")) or c > 127
-)
-_TO_WORDS = bytes(c if c in _WORD else ord(" ") for c in range(256))
 _OPENED = re.compile(rb"\s*\(")
 _QUOTES = (b'"""', b"'''")
 
@@ -62,7 +59,7 @@ class Searchable:
         """Do the words occur, as such or in a longer word?"""
         found = self._found.get(words)
         if found is None:
-            within = self.vocabulary if _WORD.issuperset(words) else self.data
+            within = self.vocabulary if IN_WORDS.issuperset(words) else self.data
             found = self._found[words] = words in within
         return found
 
@@ -107,11 +104,11 @@ class Searchable:
             return False
         data, at = self.data, self.data.find(name)
         while at >= 0:
-            if (at == 0 or data[at - 1] not in _WORD) and _OPENED.match(data, at + len(name)):
+            if (at == 0 or data[at - 1] not in IN_WORDS) and _OPENED.match(data, at + len(name)):
                 return True
             at = data.find(name, at + 1)
         return False
 
 
 def identifiers_of(data: bytes) -> frozenset[bytes]:
-    return frozenset(data.translate(_TO_WORDS).split())
+    return frozenset(data.translate(TO_WORDS).split())
