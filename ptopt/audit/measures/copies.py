@@ -26,8 +26,6 @@ from ptopt.audit.values import Measure, State
 _LOADER = re.compile(r"load|\bdl\b|_dl\b|^dl_", re.I)
 BY_ACCELERATE = "Accelerate copies each batch in the loader that it prepares"
 _COPIES = ("transformers", "TRL", "Lightning")
-
-
 NOT_PINNED = "without effect, as the loader does not pin its batches"
 CAST_FIRST = "on the host first: what a cast makes is new, and not pinned"
 # Not the ones that make a tensor smaller: fewer bytes to copy may be worth more.

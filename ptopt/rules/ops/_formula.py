@@ -36,18 +36,13 @@ class Formula:
         later = {
             t.id for s in body if isinstance(s, ast.Assign) for t in s.targets if isinstance(t, ast.Name)
         }
-        stores = [_store(stmt) for stmt in body]
-        if any(target is None for target, _ in stores):
+        stores = [store for stmt in body if (store := _store(stmt)) is not None]
+        if len(stores) < len(body):
             return None  # as most bodies, before what takes the values of the names to tell
         outputs: list[ast.expr] = []
         values: list[ast.expr] = []
         for stmt, (target, value) in zip(body, stores, strict=True):
-            if (
-                target is None
-                or value is None
-                or not self.computed(value)
-                or names_in(value) & (later - self.scalars)
-            ):
+            if not self.computed(value) or names_in(value) & (later - self.scalars):
                 return None
             values.append(value)
             if isinstance(target, ast.Subscript):
@@ -171,16 +166,15 @@ class Formula:
         return isinstance(call.func.value, ast.Subscript) and self.is_tensor(call.func.value.value)
 
 
-def _store(stmt: ast.stmt) -> tuple[ast.expr | None, ast.expr | None]:
-    """(Where to, what) of `out[i] = v`, `name = v`, `out[i] += v` and `parts.append(v)`."""
+def _store(stmt: ast.stmt) -> tuple[ast.expr, ast.expr] | None:
+    """(Where to, what) of `out[i] = v`, `name = v`, `out[i] += v` and `parts.append(v)`; None for other statements."""
     if isinstance(stmt, ast.Assign) and len(stmt.targets) == 1:
         return stmt.targets[0], stmt.value
     if isinstance(stmt, ast.AugAssign) and isinstance(stmt.target, ast.Subscript):
         return stmt.target, stmt.value
     call = stmt.value if isinstance(stmt, ast.Expr) else None
-    if isinstance(call, ast.Call) and len(call.args) == 1:
-        return method_call(call, "append"), call.args[0]
-    return None, None
+    parts = method_call(call, "append") if isinstance(call, ast.Call) and len(call.args) == 1 else None
+    return (parts, call.args[0]) if isinstance(call, ast.Call) and parts is not None else None
 
 
 def _looked_up(index: ast.expr) -> bool:

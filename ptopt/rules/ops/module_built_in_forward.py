@@ -162,7 +162,7 @@ class ModuleBuiltInForward(Rule):
     )
 
     def candidates(self, file: SourceFile) -> list[ast.AST]:
-        """Calls of the names above, and of the classes of the file: which of these hold weights, few calls ask."""
+        """Calls of the names above, and of the classes of the file; `check` looks into the classes of few of them."""
         classes = file.once(_class_names) - self.calls
         own: list[ast.AST] = [call for name in classes for call in file.calls_named(name)]
         return super().candidates(file) + own
